@@ -85,6 +85,36 @@ TEST(HyperConnection, reads_and_writes_as_defined) {
   }
 }
 
+TEST(HyperConnection, IndependentStreamsAreOnlyAddedTo) {
+  constexpr size_t T = 3, n = 4, H = 5, W = 2 * n;
+  const OpCase read = read_apart_case("read", Dtype::f64, T, n, H);
+  const std::vector<Tensor> made = run_op(read, kernels::reference_kernels()).out;
+  OpCase write = write_streams_case("write", Dtype::f64, T, n, H, W);
+  write.in[2].tensor = made[1];
+  const Tensor s = run_op(write, kernels::reference_kernels()).out[0];
+  const auto at = [](const Operand& operand, size_t i) { return operand.tensor.values[i]; };
+  for (size_t t = 0; t < T; ++t) {
+    double squares = 0;
+    for (size_t h = 0; h < n * H; ++h) squares += at(read.in[0], t * n * H + h) * at(read.in[0], t * n * H + h);
+    const double rstd = 1 / std::sqrt(squares / static_cast<double>(n * H) + 0.25);
+    for (size_t i = 0; i < W; ++i) {
+      const double z = at(read.in[1], t * W + i) * rstd * at(read.in[3], i / n) + at(read.in[2], i);
+      EXPECT_NEAR(made[1].values[t * W + i], (i < n ? 1 : 1.75) * logistic(z) + 1e-3, 1e-13);
+    }
+    for (size_t h = 0; h < H; ++h) {
+      double y = 0;
+      for (size_t i = 0; i < n; ++i) y += made[1].values[t * W + i] * at(read.in[0], (t * n + i) * H + h);
+      EXPECT_NEAR(made[0].values[t * H + h], y, 1e-13);
+      for (size_t k = 0; k < n; ++k) {
+        EXPECT_NEAR(
+            s.values[(t * n + k) * H + h],
+            at(write.in[0], (t * n + k) * H + h) + made[1].values[t * W + n + k] * at(write.in[1], t * H + h),
+            1e-13);
+      }
+    }
+  }
+}
+
 class HostStreams : public testing::TestWithParam<Dtype> {};
 INSTANTIATE_TEST_SUITE_P(Types, HostStreams, testing::Values(Dtype::bf16, Dtype::f32),
                          [](const auto& type) { return std::string(name_of(type.param)); });
@@ -99,6 +129,10 @@ TEST_P(HostStreams, are_those_of_reference) {
     expect_gradient_like_reference(read_streams_case(fmt::format("read {}x{}x{}", T, n, H), X, T, n, H, 20, false),
                                    stream_tolerance(X));
     expect_gradient_like_reference(write_streams_case(fmt::format("write {}x{}x{}", T, n, H), X, T, n, H),
+                                   stream_tolerance(X));
+    expect_gradient_like_reference(read_apart_case(fmt::format("read apart {}x{}x{}", T, n, H), X, T, n, H),
+                                   10 * stream_tolerance(X));  // scales of two parts cancel more than of three
+    expect_gradient_like_reference(write_streams_case(fmt::format("add {}x{}x{}", T, n, H), X, T, n, H, 2 * n),
                                    stream_tolerance(X));
   }
 }

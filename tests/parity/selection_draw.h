@@ -83,6 +83,28 @@ void draw_index_blocks(Draw& d, Dice dice, const Fits& fits) {
   d.plan = plan;
 }
 
+/// In half of the draws of latent attention without positions, an indexer that selects blocks by gated means.
+template <class Dice, class Fits>
+void draw_gated_blocks(Draw& d, Dice dice, const Fits& fits) {
+  const model::ModelConfig before = d.model;
+  const plan::Plan plan = d.plan;
+  model::ModelConfig& c = d.model;
+  if (!c.is_latent() || c.positions != model::Positions::none || !dice.one_in(2)) return;
+  if (!c.recurs()) c.sliding_window = c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
+  c.attention_dropout = 0;
+  c.index_blocks = model::IndexBlocks::gated;
+  c.index_block_size = dice.of({1, 2, 3, 5});
+  c.index_topk = c.index_block_size * (d.plan.dtype == Dtype::f64 ? dice.of({1, 2, 4}) : kTakesAll);
+  c.index_n_heads = 3;
+  c.index_head_dim = dice.of({4, 6});
+  c.index_stage = model::IndexStage::off;
+  if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
+  d.plan.update.qk_clip = 0;
+  if (fits(d)) return;
+  d.model = before;
+  d.plan = plan;
+}
+
 /// In a sixth of the draws, heads that share one key, with a window and compressed keys. As above, all entries are
 /// taken where layouts round differently.
 template <class Dice, class Fits>

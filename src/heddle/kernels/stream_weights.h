@@ -27,10 +27,11 @@ constexpr int kStreamRoom = 3 * kMostStreams * kMostStreams + 2 * kMostStreamIte
 template <class A>
 struct StreamWeights {
   int n = 1, iterations = 1;
-  bool writes = false;
+  bool writes = false, mixes = false;
   A epsilon = 0;
+  A magnitude = 2;  // of independent ones, which mix no streams
 
-  HEDDLE_ANYWHERE int count() const { return writes ? n * (2 + n) : n; }
+  HEDDLE_ANYWHERE int count() const { return mixes ? n * (2 + n) : writes ? 2 * n : n; }
 
   /// The n weights of reading, the first of w.
   HEDDLE_ANYWHERE void make_pre(const A* q, A rstd, const A* base, const A* scale, A* pre) const {
@@ -43,8 +44,9 @@ struct StreamWeights {
     make_pre(q, rstd, base, scale, w);
     if (!writes) return;
     const A s1 = scale[1] * rstd;
-    for (int i = n; i < 2 * n; ++i) w[i] = 2 * sigmoid(q[i] * s1 + base[i]);
-    balance(q, rstd, base, scale, w + 2 * n, room);
+    const A added = mixes ? A(0) : epsilon;
+    for (int i = n; i < 2 * n; ++i) w[i] = magnitude * sigmoid(q[i] * s1 + base[i]) + added;
+    if (mixes) balance(q, rstd, base, scale, w + 2 * n, room);
   }
 
   /// Writes dq and adds to dbase and dscale. Returns the gradient of rstd. `dpre`: of the weights of reading,
@@ -65,8 +67,9 @@ struct StreamWeights {
     if (!writes) return drstd;
     for (int i = n; i < 2 * n; ++i) {
       const A p = sigmoid(q[i] * scale[1] * rstd + base[i]);
-      take(i, 1, 2 * dw[i] * p * (1 - p));
+      take(i, 1, magnitude * dw[i] * p * (1 - p));
     }
+    if (!mixes) return drstd;
     A *c = room, *G = room + n * n;
     const A *start = G + n * n, *sums = start + n * n;
     balance(q, rstd, base, scale, c, room);
@@ -131,6 +134,9 @@ struct StreamWeights {
     for (int step = 0; step <= 2 * iterations - 2; ++step) divide(c, sums + step * n, step % 2 == 0 ? n : 1);
   }
 };
+
+/// The first weight of writing: behind those of reading, or alone.
+HEDDLE_ANYWHERE inline int first_of_writing(int64_t columns, int n) { return columns == n ? 0 : n; }
 
 #undef HEDDLE_ANYWHERE
 

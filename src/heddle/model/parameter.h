@@ -63,10 +63,14 @@ struct Parameter {
     log_uniform,
     time_step,
     hashed_experts,
+    constant,
+    weights_of_streams,
   } start = Start::normal;
   // It belongs to `normal`. `log_uniform` is the logarithm of a number drawn evenly from 0 to it. `time_step` is
   // the inverse softplus of a number from a hundredth of it to it, whose logarithm is drawn evenly (Mamba, arXiv
   // 2312.00752). `hashed_experts` are drawn among so many (model/hashed_experts.h), a row of them a token id.
+  // `constant` is it. Of `weights_of_streams` the first so many read as many streams, by weights whose sum is one;
+  // the others are zero.
   double deviation = 0;
   bool trained = true;  // by the optimizer; the balancing bias and tables are not
   bool frozen = false;  // of a model that stays as it came, beside adapters (passes/adapters)

@@ -8,6 +8,9 @@
 //     are divided by their sums + e (Sinkhorn and Knopp, 1967)
 //   y = Σ_i pre_i·x_i is read; of the block's output a, s_k = post_k·a + Σ_j comb_jk·x_j is written
 // q has n·(2 + n) columns, and three scales. At the head, which only reads, it has n and one.
+//
+// Independent ones (Hy4) mix no streams: q has 2·n columns and two scales, post is magnitude·σ(z) + e, and
+// s_k = x_k + post_k·a. `write_streams` takes weights of n columns too, which are post alone.
 #include "heddle/ops/hyper_connection.h"
 
 #include "heddle/ops/ops.h"
@@ -28,19 +31,20 @@ Dim stream_of(const Rule& rule, const Op& op, size_t x) {
 // Checks q, base and scale, which stand behind operand `x`.
 void check_weights(const Rule& rule, const Op& op, size_t x) {
   const int64_t n = op.attributes.integer("streams"), columns = rule.size(x + 1, 1);
-  const bool writes = columns != n;
-  const int64_t iterations = op.attributes.integer("iterations");
+  const bool writes = columns != n, mixes = columns == n * (2 + n);
+  const int64_t iterations = op.attributes.integer_or("iterations", 1);
   rule.require(iterations >= 1 && iterations <= kMostStreamIterations, "as many iterations have no room");
-  rule.require(!writes || columns == n * (2 + n), "q has not the columns of its weights");
+  rule.require(!mixes || op.attributes.has("iterations"), "a mix of streams has no iterations");
+  rule.require(!writes || mixes || columns == 2 * n, "q has not the columns of its weights");
   rule.is(x + 1, wide(rule.dtype(x)), {rule.dim(x, 0), fixed(columns)}, "q is not wide");
   rule.is(x + 2, wide(rule.dtype(x)), {fixed(columns)}, "base is not wide");
-  rule.is(x + 3, wide(rule.dtype(x)), {fixed(writes ? 3 : 1)}, "scale is not wide");
+  rule.is(x + 3, wide(rule.dtype(x)), {fixed(mixes ? 3 : writes ? 2 : 1)}, "scale is not wide");
 }
 
 // clang-format off
 const OpDef read_streams{
     .kind = "read_streams",
-    .operands = "x q base scale", .results = "y w rstd", .attributes = "streams iterations epsilon norm_epsilon",
+    .operands = "x q base scale", .results = "y w rstd", .attributes = "streams iterations? magnitude? epsilon norm_epsilon",
     .work = ir::Work::norm,
     .by_row = "x q y w rstd",
     .infer = by_rule([](const Rule& rule, const Op& op) {
@@ -64,7 +68,7 @@ const OpDef read_streams{
 const OpDef read_streams_dgrad{
     .kind = "read_streams_dgrad",
     .operands = "dy x q base scale rstd dw? dres?", .results = "dx dq dbase dscale",
-    .attributes = "streams iterations epsilon norm_epsilon",
+    .attributes = "streams iterations? magnitude? epsilon norm_epsilon",
     .stands_for = "own dq dbase dscale = read_streams_dgrad dy x q base scale rstd dw\n"
                   "dx = add dres own",
     .infer = by_rule([](const Rule& rule, const Op& op) {
@@ -84,7 +88,9 @@ const OpDef write_streams{
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t n = op.attributes.integer("streams");
       rule.is(1, rule.dtype(0), {rule.dim(0, 0), stream_of(rule, op, 0)}, "a is of another type than x");
-      rule.is(2, wide(rule.dtype(0)), {rule.dim(0, 0), fixed(n * (2 + n))}, "w is not wide");
+      const int64_t columns = rule.size(2, 1);
+      rule.require(columns == n * (2 + n) || columns == 2 * n || columns == n, "w has not the columns of its weights");
+      rule.is(2, wide(rule.dtype(0)), {rule.dim(0, 0), fixed(columns)}, "w is not wide");
       return std::vector{rule.like(0)};
     }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {

@@ -2,10 +2,11 @@
 //
 // Sources: the config.json files released with DeepSeek-V3.2-Exp, GLM-5 and GLM-5.2; DeepseekV32Config and
 // GlmMoeDsaConfig of Transformers 5, gone through key by key; arXiv 2512.02556, 2602.15763 and 2603.12201.
+#include "heddle/config/families/key_selection.h"
+
 #include <algorithm>
 
 #include "heddle/base/error.h"
-#include "heddle/config/families/family.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::config {
@@ -48,6 +49,7 @@ bool says_dense_layers_key_selection(const Json& types, const Json& root) {
 const char* indexer_type(const ModelConfig& c, int64_t layer) { return c.has_indexer(layer) ? "full" : "shared"; }
 
 // The words of the layers alone say as much as index_topk_freq and index_skip_topk_offset, which may be absent.
+// Words in another order become a letter a layer.
 void read_indexer_types(const JsonKeys& keys, ModelConfig& c) {
   const Json* types = keys.find("indexer_types");
   if (types == nullptr) return;
@@ -59,17 +61,26 @@ void read_indexer_types(const JsonKeys& keys, ModelConfig& c) {
     if (own < types->size()) {
       c.index_skip_topk_offset = static_cast<int64_t>(own);
       c.index_topk_freq = static_cast<int64_t>(next - own) + 1;
+    } else {
+      c.index_topk_freq = 1;
     }
   }
-  bool same = types->is_array() && std::ssize(*types) == c.num_hidden_layers && c.index_topk_freq > 0;
-  for (int64_t l = 0; same && l < c.num_hidden_layers; ++l)
-    same = (*types)[static_cast<size_t>(l)] == indexer_type(c, l);
-  if (!same) {
+  const bool words =
+      types->is_array() && std::ssize(*types) == c.num_hidden_layers && !types->empty() && (*types)[0] == "full" &&
+      std::all_of(types->begin(), types->end(), [](const Json& t) { return t == "full" || t == "shared"; });
+  if (!words) {
     config_error(
-        "{}: 'indexer_types' is {}: of {} layers some first ones are 'full', and then one of every so many, by "
-        "'index_topk_freq' and 'index_skip_topk_offset'",
+        "{}: 'indexer_types' is {}: a word for each of {} layers is expected, 'full' or 'shared', the first 'full'",
         keys.place(), formats::shown(*types), c.num_hidden_layers);
   }
+  bool same = c.index_topk_freq > 0;
+  for (int64_t l = 0; same && l < c.num_hidden_layers; ++l)
+    same = (*types)[static_cast<size_t>(l)] == indexer_type(c, l);
+  if (same) return;
+  c.index_topk_freq = 1;
+  c.index_skip_topk_offset = ModelConfig().index_skip_topk_offset;
+  for (const Json& type : *types)
+    c.index_pattern += static_cast<char>(type == "full" ? model::Selection::own : model::Selection::shared);
 }
 
 ModelConfig v32() {
@@ -101,8 +112,19 @@ ModelConfig glm5() {
   return c;
 }
 
-// Keys of both.
-Family selecting() {
+}  // namespace
+
+PublishedKey indexer_types_key() {
+  return {.name = "indexer_types", .read = read_indexer_types, .write = [](const ModelConfig& c) {
+            return layer_words(c, [&](int64_t l) { return indexer_type(c, l); });
+          }};
+}
+
+bool says_indexers(const ModelConfig& c) {
+  return c.index_pattern.find(static_cast<char>(model::Selection::all)) == std::string::npos;
+}
+
+Family selecting_family() {
   Family f = deepseek_v3();
   f.base.index_topk = 2048;
   drop_keys(f, {"rope_interleave"});
@@ -122,10 +144,8 @@ Family selecting() {
   return f;
 }
 
-}  // namespace
-
 Family deepseek_v32() {
-  Family f = selecting();
+  Family f = selecting_family();
   f.architecture = "DeepseekV32ForCausalLM";
   f.model_type = "deepseek_v32";
   f.keys.push_back(key("index_n_heads", "index_n_heads", 64));
@@ -140,7 +160,7 @@ Family deepseek_v32() {
 
 // Layers after the first ones may take the choice of a layer before them (GLM-5.2).
 Family glm_moe_dsa() {
-  Family f = selecting();
+  Family f = selecting_family();
   f.architecture = "GlmMoeDsaForCausalLM";
   f.model_type = "glm_moe_dsa";
   f.base.indexer_rope_interleave = true;
@@ -151,9 +171,7 @@ Family glm_moe_dsa() {
   f.keys.push_back(fixed("indexer_rope_interleave", true));
   f.keys.push_back(key("index_topk_freq", "index_topk_freq", 1));
   f.keys.push_back(key("index_skip_topk_offset", "index_skip_topk_offset", 2));
-  f.keys.push_back({.name = "indexer_types", .read = read_indexer_types, .write = [](const ModelConfig& c) {
-                      return layer_words(c, [&](int64_t l) { return indexer_type(c, l); });
-                    }});
+  f.keys.push_back(indexer_types_key());
   std::erase_if(f.only, [](const Only& each) { return each.name == "head_dim"; });
   f.only.push_back({"head_dim",
                     [](const Json& value, const Json& root) {
@@ -172,7 +190,8 @@ Family glm_moe_dsa() {
   shared.index_skip_topk_offset = 3;
   f.presets = {{"glm-5", glm5()}, {"glm-5.2", shared}};
   f.holds = [](const ModelConfig& c) {
-    return c.is_latent() && c.selects() && c.q_lora_rank > 0 && c.rope_interleave && c.indexer_rope_interleave;
+    return c.is_latent() && c.selects() && c.q_lora_rank > 0 && c.rope_interleave && c.indexer_rope_interleave &&
+           says_indexers(c);
   };
   return f;
 }

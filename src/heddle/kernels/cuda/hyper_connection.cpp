@@ -14,6 +14,7 @@ StreamArgs stream_args(const KernelCall& call, const TensorView& one) {
   args.H = one.columns();
   args.n = static_cast<int>(attributes.integer("streams"));
   args.iterations = static_cast<int>(attributes.integer_or("iterations", 1));
+  args.magnitude = static_cast<float>(attributes.number_or("magnitude", 2));
   args.epsilon = static_cast<float>(attributes.number_or("epsilon", 0));
   args.norm_epsilon = static_cast<float>(attributes.number_or("norm_epsilon", 0));
   return args;
@@ -24,6 +25,7 @@ void set_stream_weights(StreamArgs& args, const KernelCall& call, size_t q) {
   args.base = numbers<const float>(call.in[q + 1]);
   args.scale = numbers<const float>(call.in[q + 2]);
   args.writes = call.in[q].columns() != args.n;
+  args.W = call.in[q].columns();
 }
 
 void stream_read(const KernelCall& call) {
@@ -70,6 +72,7 @@ void stream_write(const KernelCall& call) {
     args.x = numbers<const X>(call.in[0]);
     args.y = numbers<const X>(call.in[1]);
     args.w = numbers<const float>(call.in[2]);
+    args.W = call.in[2].columns();
     args.to = numbers<X>(call.out[0]);
     launch(write_streams<X>, {.blocks_x = args.T, .threads = kStreamThreads}, args, call.stream);
   });
@@ -82,6 +85,7 @@ void stream_write_dgrad(const KernelCall& call) {
     args.x = numbers<const X>(call.in[1]);
     args.y = numbers<const X>(call.in[2]);
     args.w = numbers<const float>(call.in[3]);
+    args.W = call.in[3].columns();
     args.to = numbers<X>(call.out[0]);
     args.to_H = numbers<X>(call.out[1]);
     args.to_w = numbers<float>(call.out[2]);

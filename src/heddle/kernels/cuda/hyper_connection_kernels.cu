@@ -11,12 +11,16 @@ namespace {
 
 constexpr int kStreamWarps = kStreamThreads / kWarp;
 
+HEDDLE_DEVICE bool mixes(const StreamArgs& args) { return args.W == args.n * (2 + args.n); }
+
 HEDDLE_DEVICE StreamWeights<float> weights_of(const StreamArgs& args) {
   StreamWeights<float> weights;
   weights.n = args.n;
   weights.iterations = args.iterations;
   weights.writes = args.writes;
+  weights.mixes = mixes(args);
   weights.epsilon = args.epsilon;
+  weights.magnitude = args.magnitude;
   return weights;
 }
 
@@ -101,7 +105,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kStreamThreads) read_streams_dgrad(StreamArgs a
   HEDDLE_SHARED(float, along, 1);
   const StreamWeights<float> weights = weights_of(args);
   const int64_t H = args.H;
-  const int n = args.n, W = weights.count(), scales = weights.writes ? 3 : 1;
+  const int n = args.n, W = weights.count(), scales = weights.mixes ? 3 : weights.writes ? 2 : 1;
   const bool wide =
       wide_rows<X>(args.x, H) && wide_rows<X>(args.y, H) && wide_rows<X>(args.dres, H) && wide_rows<X>(args.to, H);
   for (int i = static_cast<int>(threadIdx.x); i < W; i += kStreamThreads) dbase[i] = 0;
@@ -164,10 +168,11 @@ template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kStreamThreads) write_streams(StreamArgs args) {
   HEDDLE_SHARED(float, w, kMostStreamWeights);
   const int64_t H = args.H, t = static_cast<int64_t>(blockIdx.x);
-  const int n = args.n, W = n * (2 + n);
+  const int n = args.n, W = static_cast<int>(args.W);
+  const bool mixed = mixes(args);
   for (int i = static_cast<int>(threadIdx.x); i < W; i += kStreamThreads) w[i] = args.w[t * W + i];
   __syncthreads();
-  const float *post = w + n, *comb = post + n;
+  const float *post = w + first_of_writing(W, n), *comb = post + n;
   const X *x = static_cast<const X*>(args.x) + t * n * H, *a = static_cast<const X*>(args.y) + t * H;
   X* s = static_cast<X*>(args.to) + t * n * H;
   const bool wide = wide_rows<X>(args.x, H) && wide_rows<X>(args.y, H) && wide_rows<X>(args.to, H);
@@ -186,8 +191,10 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kStreamThreads) write_streams(StreamArgs args) 
       HEDDLE_UNROLL
       for (int j = 0; j < kMostStreams; ++j) {
         if (j >= n) break;
+        if (!mixed && j != k) continue;
+        const float part = mixed ? comb[j * n + k] : 1.0f;
         HEDDLE_UNROLL
-        for (int e = 0; e < kPack; ++e) sum[e] += comb[j * n + k] * v[j][e];
+        for (int e = 0; e < kPack; ++e) sum[e] += part * v[j][e];
       }
       store_pack(s + k * H + h, left, wide, sum);
     }
@@ -201,17 +208,19 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kStreamThreads) write_streams_dgrad(StreamArgs 
   HEDDLE_SHARED(float, board, kStreamWarps* kMostStreams);
   HEDDLE_SHARED(float, sums, kDots);
   const int64_t H = args.H, t = static_cast<int64_t>(blockIdx.x);
-  const int n = args.n, W = n * (2 + n);
+  const int n = args.n, W = static_cast<int>(args.W), first = first_of_writing(W, n);
+  const bool mixed = mixes(args);
   for (int i = static_cast<int>(threadIdx.x); i < W; i += kStreamThreads) w[i] = args.w[t * W + i];
   __syncthreads();
-  const float *post = w + n, *comb = post + n;
+  const float *post = w + first, *comb = post + n;
   const X *ds = static_cast<const X*>(args.ds) + t * n * H, *x = static_cast<const X*>(args.x) + t * n * H,
           *a = static_cast<const X*>(args.y) + t * H;
   X *dx = static_cast<X*>(args.to) + t * n * H, *da = static_cast<X*>(args.to_H) + t * H;
   const bool wide = wide_rows<X>(args.x, H) && wide_rows<X>(args.y, H) && wide_rows<X>(args.ds, H) &&
                     wide_rows<X>(args.to, H) && wide_rows<X>(args.to_H, H);
   // Row 0 is what the block has made, the others are the streams. Each meets all of ds.
-  for (int row = 0; row <= n; ++row) {
+  // Without a mix, the gradient of each stream is its ds.
+  for (int row = 0; row <= (mixed ? n : 0); ++row) {
     const X* from = row == 0 ? a : x + (row - 1) * H;
     X* to = row == 0 ? da : dx + (row - 1) * H;
     const float* factors = row == 0 ? post : comb + (row - 1) * n;
@@ -235,7 +244,16 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kStreamThreads) write_streams_dgrad(StreamArgs 
     block_sums(dots, n, board, sums + row * n);
   }
   float* dw = args.to_w + t * W;
-  for (int i = static_cast<int>(threadIdx.x); i < W; i += kStreamThreads) dw[i] = i < n ? 0.0f : sums[i - n];
+  for (int i = static_cast<int>(threadIdx.x); i < W; i += kStreamThreads)
+    dw[i] = i < first ? 0.0f : sums[i - first];
+  if (mixed) return;
+  for (int k = 0; k < n; ++k) {
+    each_pack(H, [&](int64_t h, int64_t left) {
+      float d[kPack];
+      load_pack(ds + k * H + h, left, wide, d);
+      store_pack(dx + k * H + h, left, wide, d);
+    });
+  }
 }
 
 template HEDDLE_KERNEL void read_streams<float>(StreamArgs args);

@@ -17,10 +17,10 @@ struct StreamArgs {
   const float *q, *base, *scale, *w, *dw, *rstd_T;
   void *to, *to_H;  // [T, n·H] and [T, H]
   float *to_w, *to_rstd_T, *dbase_parts, *dscale_parts;
-  int64_t T, H;
+  int64_t T, H, W;
   int n, iterations;
   bool writes;
-  float epsilon, norm_epsilon;
+  float epsilon, norm_epsilon, magnitude;
 };
 
 /// A block some rows each, of all kernels here.

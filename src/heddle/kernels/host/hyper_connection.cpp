@@ -21,11 +21,14 @@ namespace {
 using device::KernelCall;
 
 StreamWeights<float> stream_weights(const KernelCall& call, const device::TensorView& q) {
-  const int64_t n = call.op->attributes.integer("streams");
+  const ir::Attributes& attributes = call.op->attributes;
+  const int64_t n = attributes.integer("streams");
   return {.n = static_cast<int>(n),
-          .iterations = static_cast<int>(call.op->attributes.integer("iterations")),
+          .iterations = static_cast<int>(attributes.integer_or("iterations", 1)),
           .writes = q.columns() != n,
-          .epsilon = static_cast<float>(call.op->attributes.number("epsilon"))};
+          .mixes = q.columns() == n * (2 + n),
+          .epsilon = static_cast<float>(attributes.number("epsilon")),
+          .magnitude = static_cast<float>(attributes.number_or("magnitude", 2))};
 }
 
 /// y = Σ_i factor_i·x_i over `count` rows that stand H apart.
@@ -101,6 +104,49 @@ void stream_read_dgrad_rows(const KernelCall& call, int64_t begin, int64_t end) 
   }
 }
 
+/// Streams that go on as they are: s_k = x_k + post_k·a.
+template <class X>
+void stream_add_rows(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t n = call.op->attributes.integer("streams"), W = call.in[2].columns(), H = call.in[1].columns();
+  for (int64_t t = begin; t < end; ++t) {
+    const X *x = call.in[0].as<const X>() + t * n * H, *a = call.in[1].as<const X>() + t * H;
+    const float* post = call.in[2].as<const float>() + t * W + first_of_writing(W, static_cast<int>(n));
+    X* s = call.out[0].as<X>() + t * n * H;
+    sweep(H, [&](int64_t h, auto lanes, auto) HEDDLE_BODY {
+      const V made = load(a + h, lanes);
+      for (int64_t k = 0; k < n; ++k)
+        store(hn::MulAdd(set(post[k]), made, load(x + k * H + h, lanes)), s + k * H + h, lanes);
+    });
+  }
+}
+
+template <class X>
+void stream_add_dgrad_rows(const KernelCall& call, int64_t begin, int64_t end) {
+  const int64_t n = call.op->attributes.integer("streams"), W = call.in[3].columns(), H = call.in[2].columns();
+  const int64_t first = first_of_writing(W, static_cast<int>(n));
+  for (int64_t t = begin; t < end; ++t) {
+    const X *ds = call.in[0].as<const X>() + t * n * H, *a = call.in[2].as<const X>() + t * H;
+    const float* post = call.in[3].as<const float>() + t * W + first;
+    X *dx = call.out[0].as<X>() + t * n * H, *da = call.out[1].as<X>() + t * H;
+    V dots[kMostStreams];
+    for (int64_t k = 0; k < n; ++k) dots[k] = zero();
+    sweep(H, [&](int64_t h, auto lanes, auto) HEDDLE_BODY {
+      const V made = load(a + h, lanes);
+      V sum = zero();
+      for (int64_t k = 0; k < n; ++k) {
+        const V d = load(ds + k * H + h, lanes);
+        sum = hn::MulAdd(set(post[k]), d, sum);
+        dots[k] = hn::MulAdd(made, d, dots[k]);
+        store(d, dx + k * H + h, lanes);
+      }
+      store(sum, da + h, lanes);
+    });
+    float* dw = call.out[2].as<float>() + t * W;
+    for (int64_t i = 0; i < first; ++i) dw[i] = 0;
+    for (int64_t k = 0; k < n; ++k) dw[first + k] = hn::GetLane(hn::SumOfLanes(Floats(), dots[k]));
+  }
+}
+
 /// `streams`: a constant, or 0.
 template <int streams, class X>
 void stream_write_rows(const KernelCall& call, int64_t begin, int64_t end) {
@@ -170,15 +216,17 @@ void stream_write_dgrad_rows(const KernelCall& call, int64_t begin, int64_t end)
 HEDDLE_ROWS_OF(StreamsRead, stream_read_rows)
 HEDDLE_ROWS_OF(StreamsReadGrad, stream_read_dgrad_rows)
 #undef HEDDLE_ROWS_OF
-#define HEDDLE_ROWS_OF(Name, rows)                                                     \
-  void Name(const KernelCall& call, int64_t begin, int64_t end) {                      \
-    const bool four = call.op->attributes.integer("streams") == 4;                     \
-    if (call.in[0].dtype == Dtype::bf16)                                               \
-      return four ? rows<4, bf16>(call, begin, end) : rows<0, bf16>(call, begin, end); \
-    four ? rows<4, float>(call, begin, end) : rows<0, float>(call, begin, end);        \
+#define HEDDLE_ROWS_OF(Name, weights, rows, added)                                               \
+  void Name(const KernelCall& call, int64_t begin, int64_t end) {                                \
+    const int64_t n = call.op->attributes.integer("streams");                                    \
+    const bool four = n == 4, narrow = call.in[0].dtype == Dtype::bf16;                          \
+    if (call.in[weights].columns() != n * (2 + n))                                               \
+      return narrow ? added<bf16>(call, begin, end) : added<float>(call, begin, end);            \
+    if (narrow) return four ? rows<4, bf16>(call, begin, end) : rows<0, bf16>(call, begin, end); \
+    four ? rows<4, float>(call, begin, end) : rows<0, float>(call, begin, end);                  \
   }
-HEDDLE_ROWS_OF(StreamsWrite, stream_write_rows)
-HEDDLE_ROWS_OF(StreamsWriteGrad, stream_write_dgrad_rows)
+HEDDLE_ROWS_OF(StreamsWrite, 2, stream_write_rows, stream_add_rows)
+HEDDLE_ROWS_OF(StreamsWriteGrad, 3, stream_write_dgrad_rows, stream_add_dgrad_rows)
 #undef HEDDLE_ROWS_OF
 void StreamsAddPartials(const std::byte* scratch, int64_t partials, int64_t columns, float* sums) {
   add_partials(scratch, partials, columns, sums);

@@ -14,10 +14,13 @@ int64_t streams_of(const KernelCall& call) { return call.op->attributes.integer(
 template <class A>
 StreamWeights<A> weights_of_op(const KernelCall& call, const TensorView& q) {
   const int64_t n = streams_of(call);
+  const ir::Attributes& attributes = call.op->attributes;
   return {.n = static_cast<int>(n),
-          .iterations = static_cast<int>(call.op->attributes.integer("iterations")),
+          .iterations = static_cast<int>(attributes.integer_or("iterations", 1)),
           .writes = q.columns() != n,
-          .epsilon = static_cast<A>(call.op->attributes.number("epsilon"))};
+          .mixes = q.columns() == n * (2 + n),
+          .epsilon = static_cast<A>(attributes.number("epsilon")),
+          .magnitude = static_cast<A>(attributes.number_or("magnitude", 2))};
 }
 
 template <class A>
@@ -81,12 +84,17 @@ template <class A>
 void write_streams(const KernelCall& call) {
   const Input<A> x(call.in[0]), a_TH(call.in[1]), w(call.in[2]);
   const Output<A> s(call.out[0]);
-  const int64_t n = streams_of(call), W = n * (2 + n), T = call.in[1].rows(), H = call.in[1].columns();
+  const int64_t n = streams_of(call), W = call.in[2].columns(), T = call.in[1].rows(), H = call.in[1].columns();
+  const bool mixes = W == n * (2 + n);
   for (int64_t t = 0; t < T; ++t) {
-    const A *post = w.at(t * W + n), *comb = post + n;
+    const A *post = w.at(t * W + first_of_writing(W, static_cast<int>(n))), *comb = post + n;
     for (int64_t k = 0; k < n; ++k) {
       for (int64_t h = 0; h < H; ++h) {
         A sum = post[k] * a_TH[t * H + h];
+        if (!mixes) {
+          s[(t * n + k) * H + h] = x[(t * n + k) * H + h] + sum;
+          continue;
+        }
         for (int64_t j = 0; j < n; ++j) sum += comb[j * n + k] * x[(t * n + j) * H + h];
         s[(t * n + k) * H + h] = sum;
       }
@@ -95,15 +103,18 @@ void write_streams(const KernelCall& call) {
 }
 
 /// dx_j = Σ_k comb_jk·ds_k, da = Σ_k post_k·ds_k, dpost_k = ds_k·a, dcomb_jk = x_j·ds_k; pre was not read here.
+/// Without a mix dx is ds.
 template <class A>
 void write_streams_dgrad(const KernelCall& call) {
   const Input<A> ds(call.in[0]), x(call.in[1]), a_TH(call.in[2]), w(call.in[3]);
   const Output<A> dx(call.out[0]), da_TH(call.out[1]), dw(call.out[2]);
-  const int64_t n = streams_of(call), W = n * (2 + n), T = call.in[2].rows(), H = call.in[2].columns();
+  const int64_t n = streams_of(call), W = call.in[3].columns(), T = call.in[2].rows(), H = call.in[2].columns();
+  const int64_t first = first_of_writing(W, static_cast<int>(n));
+  const bool mixes = W == n * (2 + n);
   dw.fill(A(0));
   for (int64_t t = 0; t < T; ++t) {
-    const A *post = w.at(t * W + n), *comb = post + n;
-    A *dpost = dw.at(t * W + n), *dcomb = dpost + n;
+    const A *post = w.at(t * W + first), *comb = post + n;
+    A *dpost = dw.at(t * W + first), *dcomb = dpost + n;
     for (int64_t h = 0; h < H; ++h) {
       A da = 0;
       for (int64_t k = 0; k < n; ++k) {
@@ -113,6 +124,10 @@ void write_streams_dgrad(const KernelCall& call) {
       }
       da_TH[t * H + h] = da;
       for (int64_t j = 0; j < n; ++j) {
+        if (!mixes) {
+          dx[(t * n + j) * H + h] = ds[(t * n + j) * H + h];
+          continue;
+        }
         A sum = 0;
         for (int64_t k = 0; k < n; ++k) {
           const A d = ds[(t * n + k) * H + h];
