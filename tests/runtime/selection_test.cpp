@@ -253,6 +253,17 @@ TEST(SelectionOfKeys, IsRefusedWhereAChoiceIsElsewhere) {
   EXPECT_EQ(refusal(c, plan),
             "model.index_stage is \"sparse\" with lora.rank = 2: adapters freeze the indexers; model.index_stage = "
             "\"off\" goes with it");
+  model::ModelConfig means = small();
+  means.attention = model::ModelConfig::Attention::grouped;
+  means.index_topk = means.index_block_size = 2 * kTinySequence;
+  means.num_attention_heads = 4;
+  means.num_key_value_heads = 2;
+  means.head_dim = means.index_head_dim = 6;
+  means.index_blocks = model::IndexBlocks::mean;
+  means.index_stage = IndexStage::off;
+  EXPECT_NE(refusal(means, plan_of_four({})).find("model.index_blocks = \"mean\" chooses blocks of"),
+            std::string::npos)
+      << refusal(means, plan_of_four({}));
   c.sliding_window = 4;
   EXPECT_EQ(refusal(c, plan_of_four({})),
             "model.index_topk needs model.sliding_window = 0: it selects among all keys");

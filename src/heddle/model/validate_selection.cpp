@@ -71,7 +71,10 @@ void validate_selection(const ModelConfig& c) {
     if (has) config_error("model.index_topk needs {}", other);
   };
   const bool blocks = c.selects_blocks();
-  needs(c.is_grouped() && c.sliding_window > 0, "model.sliding_window = 0: it selects among all keys");
+  bool chooses = false;
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) chooses = chooses || c.has_indexer(l);
+  const bool windows = c.sliding_window > 0 && (c.is_grouped() || !chooses);
+  needs(windows, "model.sliding_window = 0: it selects among all keys");
   needs(c.is_grouped() && !blocks, "a model.index_blocks: grouped attention selects blocks of keys");
   needs(c.recurs() && !blocks, "model.recurrence = \"none\", or a model.index_blocks");
   needs(!c.turns() && c.index_blocks != IndexBlocks::gated, "model.positions = \"rotary\": indexers turn by it");

@@ -97,8 +97,8 @@ void check_sizes(const model::ModelConfig& config, const Plan& plan, Refusals& n
   if (config.has_ngrams()) {
     const std::vector<Size> streams{{"model.hyper_connections × hidden_size", config.residual_width()}};
     for (const int64_t layer : model::ngram_layers_of(config)) {
-      no.cuts({{"rows of tables of n-grams", model::ngram_rows(config, model::ngram_index(config, layer))}}, "mesh.tp",
-              "mesh.tp", mesh.tp, "a multiple of mesh.tp as model.ngram_vocab_multiple goes with it");
+      no.cuts({{"rows of tables of n-grams", model::ngram_rows(config, model::ngram_index(config, layer))}},
+              "mesh.tp", "mesh.tp", mesh.tp, "a multiple of mesh.tp as model.ngram_vocab_multiple goes with it");
     }
     no.cuts(streams, "mesh.tp", "mesh.tp", mesh.tp);
     if (plan.parallel.context == model::Context::ulysses) {
@@ -207,6 +207,13 @@ void check_selection(const model::ModelConfig& config, const Plan& plan, Refusal
         "parallel.context is \"{}\" with model.index_topk = {} and mesh.cp = {}: keys are chosen where those of a "
         "whole sequence are; parallel.context = \"gather\" goes with it",
         word_of(plan.parallel.context), config.index_topk, plan.mesh.cp);
+  }
+  const bool means = config.selects_blocks() && config.index_blocks != model::IndexBlocks::greatest;
+  if (means && plan.sequence_length < config.index_block_size) {
+    no.add("train.sequence_length",
+           "train.sequence_length is {}, and model.index_blocks = \"{}\" chooses blocks of {} keys; {} or more go "
+           "with it",
+           plan.sequence_length, word_of(config.index_blocks), config.index_block_size, config.index_block_size);
   }
   if (plan.lora.rank > 0 && config.index_stage != model::IndexStage::off) {
     no.add("model.index_stage",

@@ -185,11 +185,7 @@ void choose_by_gated_mean(Writer& w, const IndexedRows& rows, const std::string&
 
 }  // namespace
 
-bool chooses_in(const Writer& w) {
-  const ModelConfig& c = w.config();
-  if (!c.selects_in(w.layer()) || !chooses_keys(c)) return false;
-  return !c.selects_blocks() || c.index_blocks == IndexBlocks::greatest || whole_blocks(w) > 0;
-}
+bool chooses_in(const Writer& w) { return w.config().selects_in(w.layer()) && chooses_keys(w.config()); }
 
 void index_blocks(Writer& w, const IndexedRows& rows, const std::string& prefix) {
   if (!chooses_in(w) || !w.config().has_indexer(w.layer())) return;

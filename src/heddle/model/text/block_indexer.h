@@ -26,8 +26,7 @@ void index_blocks(Writer& writer, const IndexedRows& rows, const std::string& pr
 /// Says that the chosen ones are blocks, in the attributes of attention by so many key heads of this rank.
 void set_blocks(const Writer& writer, int64_t kv_heads, ir::Attributes& attributes);
 
-/// True if queries of the layer attend to chosen keys, and not to all. They see a sequence that is shorter than a
-/// block whole, if the block's key is a mean.
+/// True if queries of the layer attend to chosen keys, and not to all.
 bool chooses_in(const Writer& writer);
 
 }  // namespace heddle::model
