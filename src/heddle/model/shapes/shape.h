@@ -37,7 +37,7 @@ struct Shape : ModelConfig {
   Shape();
 
   bool has_experts() const { return n_routed_experts > 0; }
-  bool has_norm_bias() const { return norm == Norm::layer; }
+  bool has_norm_bias() const { return norm == Norm::layer && norm_bias; }
   bool has_qkv_bias() const { return attention_bias != AttentionBias::none; }
   bool has_output_bias() const { return attention_bias == AttentionBias::all; }
   /// Positions of the learned table; 0: there is none.
@@ -50,8 +50,10 @@ struct Shape : ModelConfig {
   }
   /// Part of the layers whose attention has a window.
   double windowed() const;
-  /// Part of the layers that have an indexer.
+  /// Part of the layers with attention that have an indexer.
   double indexed() const;
+  /// How large a part of the layers with attention attends to chosen keys.
+  double selecting() const;
   /// Part of the layers that have a recurrence instead of attention; 0 of a hybrid.
   double recurrent() const;
 
@@ -71,7 +73,8 @@ struct Shape : ModelConfig {
   bool operator==(const Shape&) const = default;
 
  private:
-  int64_t count_of(Block block) const;  // in the pattern
+  int64_t count_of(Block block) const;      // in the pattern
+  int64_t layers_with_experts() const;      // by model.mlp_pattern
 };
 
 /// A model that Heddle trains. Keys that it does not use are those of Shape().
