@@ -53,6 +53,9 @@ TEST(Shape, ParametersAreNearThePublishedTotals) {
       {"ChatGLM3-6B", 6.2436, 0},
       {"Qwen3-Next-80B-A3B", 80, 0},
       {"Kimi-Linear-48B-A3B", 49.12, 0},
+      {"Ling-3.0-Flash", 124.4, 0},
+      {"Ling-3.0-Tiny", 7.893, 0},
+      {"GLM-5.3-Flash", 313.3, 0},
       {"MiniMax-01", 456, 0},
       {"Nemotron-3-Nano", 31.6, 3.6},
       {"Nemotron-3-Super", 120.6, 12.7},
@@ -207,6 +210,26 @@ TEST(Shape, StreamsOfTheResidual) {
             static_cast<double>(2 * layers * (24 * width + 24 + 3) + 4 * width + 4 + 1));
   EXPECT_EQ(training_flops_per_token(s, 4096) - training_flops_per_token(plain, 4096),
             static_cast<double>(6 * (2 * layers * 24 + 4) * width));
+  s.hyper_connections_kind = HyperConnection::independent;
+  EXPECT_EQ(total_parameters(s) - total_parameters(plain),
+            static_cast<double>(2 * layers * (8 * width + 8 + 2) + 4 * width + 4 + 1));
+}
+
+// Of latent attention: a map of a gate a head or an element, and a number a head.
+TEST(Shape, GatesAndSinksOfLatentAttention) {
+  const Shape plain = preset("DeepSeek-V3");
+  const int64_t layers = plain.num_hidden_layers, heads = plain.num_attention_heads;
+  Shape s = plain;
+  s.attention_sinks = true;
+  EXPECT_EQ(total_parameters(s) - total_parameters(plain), static_cast<double>(layers * heads));
+  for (const auto& [gate, width] :
+       {std::pair{AttentionGate::head, int64_t{1}}, {AttentionGate::element, plain.v_head_dim}}) {
+    s = plain;
+    s.attention_gate = gate;
+    const auto map = static_cast<double>(heads * width * plain.hidden_size);
+    EXPECT_EQ(total_parameters(s) - total_parameters(plain), static_cast<double>(layers) * map);
+    EXPECT_EQ(forward_flops(s, 4096).attention_linear - forward_flops(plain, 4096).attention_linear, 2 * map);
+  }
 }
 
 TEST(Shape, SharedExpertsOfAnyWidth) {

@@ -427,6 +427,7 @@ class TomlReader {
       case Of::latent: return "latent";
       case Of::compressed: return "compressed";
       case Of::latent_compressed: return "latent or compressed";
+      case Of::latent_grouped: return "latent or grouped";
       case Of::grouped_compressed: return "grouped or compressed";
       default: return "grouped";
     }
@@ -442,7 +443,7 @@ class TomlReader {
                      place_of(setting->key), setting->key, word_of(config_.model.rope_scaling->type));
       }
       const model::Key* key = model::find_key(setting->key.substr(std::string_view("model.").size()));
-      if (key != nullptr && key->of == model::Key::Of::recurrent) {
+      if (key != nullptr && (key->of == model::Key::Of::recurrent || key->of == model::Key::Of::stateful)) {
         config_error("{}: {} belongs to recurrent layers, and model.recurrence is \"{}\"", place_of(setting->key),
                      setting->key, word_of(config_.model.recurrence));
       }
