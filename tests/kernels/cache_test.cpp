@@ -21,6 +21,7 @@ struct Heads {
   int64_t window = 0;
   bool sinks = false;
   double cap = 0;
+  int64_t chunk = 0;
 };
 
 OpCase attention_case(Dtype X, const Heads& h, Dtype Q) {
@@ -36,6 +37,7 @@ OpCase attention_case(Dtype X, const Heads& h, Dtype Q) {
                    {"window", h.window}};
   if (h.sinks) op.in.push_back(weight(random_tensor(wide(X), {h.heads}, 6)));
   if (h.cap > 0) op.attributes.set("cap", h.cap);
+  if (h.chunk > 0) op.attributes.set("chunk", h.chunk);
   return op;
 }
 
@@ -64,7 +66,9 @@ const std::vector<Heads> kShapes{{1, 1, 1, 1},
                                  {4, 2, 6, 6, true, 4},
                                  {6, 2, 17, 5, true, 0, true},
                                  {4, 1, 9, 8, false, 1, true},
-                                 {6, 2, 17, 5, true, 4, true, 0.4}};
+                                 {6, 2, 17, 5, true, 4, true, 0.4},
+                                 {6, 2, 17, 5, true, 4, true, 0, 4},
+                                 {4, 2, 6, 6, true, 1, false, 0, 1}};
 
 double tolerance(Dtype X) { return X == Dtype::bf16 ? 8e-3 : X == Dtype::f32 ? 2e-6 : 1e-13; }
 
@@ -151,7 +155,13 @@ void attends_as_whole_sequences(const Heads& h) {
   OpCase cached = attention_case(Dtype::f64, h, Dtype::f64);
   OpCase whole{"attention", "attention", {activation(q), cached.in[2], cached.in[3]}, cached.attributes, {}};
   whole.attributes.set("causal", int64_t{1});
-  if (h.sinks) whole.in.insert(whole.in.end(), {absent(), cached.in[4]});
+  if (h.sinks || h.chunk > 0) whole.in.push_back(absent());
+  if (h.sinks) whole.in.push_back(cached.in[4]);
+  if (h.chunk > 0) {  // where each position's chunk begins
+    std::vector<double> starts;
+    for (int64_t t = 0; t < all; ++t) starts.push_back(static_cast<double>(t % kLength / h.chunk * h.chunk));
+    whole.in[3] = {Tensor(Dtype::i32, {all}, starts), Role::input};
+  }
   const Tensor expected = run_op(whole, kernels::reference_kernels()).out[0];
   const auto q_width = static_cast<size_t>(h.heads * h.head_dim),
              width = static_cast<size_t>(h.heads * h.value_dim);
@@ -173,6 +183,8 @@ TEST(Cache, AttentionIsThatOfWholeSequences) {
   attends_as_whole_sequences({6, 2, 5, 7, true, 3});
   attends_as_whole_sequences({6, 2, 5, 7, true, 4, true});
   attends_as_whole_sequences({6, 2, 5, 7, true, 4, true, 0.4});
+  attends_as_whole_sequences({6, 2, 5, 7, true, 4, true, 0, 4});
+  attends_as_whole_sequences({6, 2, 5, 7, true, 3, false, 0, 3});
 }
 
 // Absorbed queries on latents give what queries give on keys and values made of the latents.

@@ -52,12 +52,6 @@ void rename_ernie4_5(Json& root, const std::string& place) {
               {"num_experts_per_tok", "moe_k"}});
 }
 
-// Layers up to the last one have experts; Transformers can end them earlier.
-bool ends_with_the_layers(const Json& end, const Json& root) {
-  const Json layers = root.value("num_hidden_layers", Json());
-  return end == -1 || (end.is_number() && layers.is_number() && end.get<double>() == layers.get<double>() - 1);
-}
-
 // Gates of a softmax never sum to less.
 bool is_tiny(const Json& floor, const Json&) { return floor.is_number() && floor > 0 && floor <= 1e-6; }
 
@@ -97,13 +91,9 @@ Family ernie4_5_moe() {
                   key("moe_k", "num_experts_per_tok", 6),
                   key("moe_num_experts", "n_routed_experts", 64),
                   key("moe_num_shared_experts", "n_shared_experts", 2),
-                  key("moe_layer_start_index", "first_k_dense_replace", 1),
-                  fixed("moe_layer_end_index", -1),
-                  fixed("moe_layer_interval", 1),
               });
+  add_keys(f, moe_layer_interval_keys());
   f.said = {"norm_topk_prob"};
-  f.only.push_back(is("moe_layer_interval", 1, "every layer after the dense ones has experts"));
-  f.only.push_back({"moe_layer_end_index", ends_with_the_layers, "all layers after the dense ones have experts"});
   f.only.push_back({"moe_norm_min", is_tiny, "another floor of the gates' sum is not built, accepted: up to 1e-6"});
   f.read_besides.insert(f.read_besides.end(), {"num_experts", "num_local_experts", "num_experts_per_tok",
                                                "output_router_logits", "router_aux_loss_coef"});

@@ -2,38 +2,14 @@
 //
 // Sources: Qwen3Config and Qwen3MoeConfig of Transformers 5, gone through key by key, and the config.json files
 // released with Qwen3-0.6B and Qwen3-30B-A3B.
-#include "heddle/base/error.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/window_keys.h"
-#include "heddle/formats/json_text.h"
 
 namespace heddle::config {
 
 namespace {
 
 using model::ModelConfig;
-using Written = nlohmann::ordered_json;
-
-// Dense layers come first; Transformers can have them anywhere.
-void read_dense_layers(const JsonKeys& keys, ModelConfig& c) {
-  c.first_k_dense_replace = 0;
-  const Json* layers = keys.find("mlp_only_layers");
-  if (layers == nullptr) return;
-  const bool list = layers->is_array();
-  for (const Json& layer : *layers) {
-    if (!list || layer != c.first_k_dense_replace) {
-      config_error("{}: 'mlp_only_layers' is {}: the first layers may be dense, in order, and no others",
-                   keys.place(), formats::shown(*layers));
-    }
-    ++c.first_k_dense_replace;
-  }
-}
-
-Written write_dense_layers(const ModelConfig& c) {
-  Written layers = Written::array();
-  for (int64_t l = 0; l < std::min(c.first_k_dense_replace, c.num_hidden_layers); ++l) layers.push_back(l);
-  return layers;
-}
 
 Family common_qwen3(const char* architecture, const char* model_type) {
   Family f = grouped_family(architecture, model_type, 1e-6);
@@ -82,18 +58,13 @@ Family qwen3_moe() {
   Family f = common_qwen3("Qwen3MoeForCausalLM", "qwen3_moe");
   // Transformers gives all its layers the window, whatever max_window_layers says.
   add_keys(f, window_of_all_layers_where_used());
+  add_keys(f, sparse_step_keys());
   add_keys(f, {
-                  {.name = "mlp_only_layers",
-                   .ours = "first_k_dense_replace",
-                   .read = read_dense_layers,
-                   .write = write_dense_layers},
-                  fixed("decoder_sparse_step", 1),
                   key("num_experts", "n_routed_experts"),
                   key("num_experts_per_tok"),
                   key("moe_intermediate_size"),
                   key("norm_topk_prob", "norm_topk_prob", false),
               });
-  f.only = {is("decoder_sparse_step", 1, "every layer after the dense ones has experts")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
   f.rewrite = name_num_experts;
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && c.has_experts(); };

@@ -1,0 +1,69 @@
+// Draws of what layers are made of: attention and MLP side by side, chunks, which layers turn or have experts,
+// gates on what experts read. Included by draw.cpp alone.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/model/model_config.h"
+
+namespace heddle::parity {
+
+/// What is not valid beside the rest of the model stays as it was. With `drops_none` no capacity follows from how
+/// many experts a token has.
+template <class Dice>
+void draw_layers(model::ModelConfig& c, Dice dice, bool drops_none) {
+  const auto keep_if_valid = [&](bool drawn, auto change) {
+    const model::ModelConfig before = c;
+    if (!drawn) return;
+    change();
+    try {
+      model::validate(c);
+    } catch (const ConfigError&) {
+      c = before;
+    }
+  };
+  const auto pattern = [&](char often, char seldom) {
+    std::string letters;
+    for (int64_t l = 0; l < c.num_hidden_layers; ++l) letters += dice.one_in(3) ? seldom : often;
+    return letters;
+  };
+  keep_if_valid(dice.one_in(4), [&] {
+    c.parallel_blocks = true;
+    c.norm_places = model::NormPlaces::before;
+    c.full_attn_alpha_factor = c.linear_attn_alpha_factor = c.mlp_alpha_factor = 1;
+  });
+  keep_if_valid(dice.one_in(2), [&] { c.norm_bias = false; });
+  keep_if_valid(dice.one_in(2), [&] { c.window_chunks = true; });
+  keep_if_valid(dice.one_in(3), [&] {
+    c.rotation_pattern = pattern('R', '-');
+    c.no_rope_layer_interval = 0;
+  });
+  keep_if_valid(dice.one_in(3), [&] {
+    c.qk_unit_norm = true;
+    c.qk_norm = c.qk_norm_all_heads = c.qk_norm_after_rotation = false;
+  });
+  keep_if_valid(dice.one_in(3) && c.has_experts() && c.num_hash_layers == 0, [&] {
+    c.mlp_pattern = pattern('E', '-');
+    c.mlp_pattern.back() = 'E';
+  });
+  keep_if_valid(dice.one_in(3) && drops_none, [&] {
+    c.gates_on_inputs = true;
+    c.num_experts_per_tok = 1;
+    c.norm_topk_prob = false;
+  });
+  keep_if_valid(dice.one_in(3), [&] { c.shared_expert_average = true; });
+}
+
+inline std::string text_of_layers(const model::ModelConfig& c) {
+  return std::string(c.parallel_blocks ? ", blocks side by side" : "") +
+         (c.norm_bias ? "" : ", norms without bias") + (c.window_chunks ? ", windows are chunks" : "") +
+         (c.rotation_pattern.empty() ? "" : ", turned " + c.rotation_pattern) +
+         (c.qk_unit_norm ? ", heads normed without a gain" : "") +
+         (c.mlp_pattern.empty() ? "" : ", experts in " + c.mlp_pattern) +
+         (c.gates_on_inputs ? ", gates on inputs" : "") +
+         (c.shared_expert_average ? ", the mean with shared experts" : "");
+}
+
+}  // namespace heddle::parity
