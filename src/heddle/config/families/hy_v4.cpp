@@ -228,6 +228,7 @@ Family hy_v4_beside_pictures() {
     return name.starts_with("vit.") || name.starts_with("model.vision_tower.");
   };
   f.holds = [](const ModelConfig&) { return false; };
+  f.presets.clear();
   return f;
 }
 

@@ -121,7 +121,9 @@ PublishedKey indexer_types_key() {
 }
 
 bool says_indexers(const ModelConfig& c) {
-  return c.index_pattern.find(static_cast<char>(model::Selection::all)) == std::string::npos;
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l)
+    if (!c.selects_in(l)) return false;
+  return true;
 }
 
 Family selecting_family() {
