@@ -78,7 +78,8 @@ Family axk2() {
   f.read_besides.push_back("first_k_dense_replace");
   f.rewrite = rewrite_axk2;
   f.holds = [](const ModelConfig& c) {
-    return c.is_latent() && c.selects() && c.raw_latent_of_queries && c.gated_norm_rank > 0 && c.rope_interleave;
+    return c.is_latent() && c.selects() && c.raw_latent_of_queries && c.gated_norm_rank > 0 && !c.is_hybrid() &&
+           c.rope_interleave;
   };
   f.presets = {{"a.x-k2-light", light()}};
   return f;

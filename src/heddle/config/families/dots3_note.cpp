@@ -356,7 +356,11 @@ Family dots3_note_text() {
   f.repeats = nullptr;
   f.derive = [](ModelConfig& c) { c.latent_norm_eps = c.rms_norm_eps; };
   f.holds = [](const ModelConfig& c) {
-    return c.is_latent() && c.rotary_key_norm && c.scaled_latents && c.q_lora_rank > 0 && c.turns() &&
+    const auto is_said = [&](const OfWindows& each) {
+      return c.*each.windows == 0 || c.*each.windows != c.*each.all;
+    };
+    return std::all_of(kOfWindows.begin(), kOfWindows.end(), is_said) && c.latent_norm_eps == c.rms_norm_eps &&
+           c.is_latent() && c.rotary_key_norm && c.scaled_latents && c.q_lora_rank > 0 && c.turns() &&
            !c.rope_scaling && c.rope_interleave && c.indexer_rope_interleave &&
            c.attention_gate == model::AttentionGate::head && c.has_experts() && c.n_shared_experts > 0 &&
            (c.sliding_window == 0 || !c.layer_pattern.empty()) && c.num_nextn_predict_layers == 0;
