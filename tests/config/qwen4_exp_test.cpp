@@ -54,7 +54,7 @@ TEST_F(Qwen4, IsRead) {
   EXPECT_EQ(read_.hyper_connections_rank, 6);
   EXPECT_TRUE(read_.linear_sigmoid_gate);
   EXPECT_EQ(read_.ngram_layers, "1,3");
-  EXPECT_EQ(read_.ngram_embedding_size, 32);
+  EXPECT_EQ(read_.ngram_width(), 32);
   EXPECT_EQ(read_.ngram_end_token, 5);
   EXPECT_EQ(read_.ngram_parts, 3);
   EXPECT_EQ(read_.index_blocks, model::IndexBlocks::mean);
@@ -77,6 +77,20 @@ TEST_F(Qwen4, MayHaveNeitherNgramsNorAnIndexer) {
   EXPECT_FALSE(read_.has_ngrams() || read_.selects() || read_.linear_sigmoid_gate);
   EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_);
   EXPECT_EQ(why_unpublished(read_), "");
+}
+
+// No family has n-grams beside attention without an indexer: an object says all of their keys.
+TEST_F(Qwen4, OtherModelsKeepKeysOfNgrams) {
+  EXPECT_EQ(refusal(Json::object()), "");
+  ModelConfig other = read_;
+  const ModelConfig usual;
+  other.index_topk = usual.index_topk, other.index_n_heads = usual.index_n_heads;
+  other.index_head_dim = usual.index_head_dim, other.index_block_size = usual.index_block_size;
+  other.index_blocks = usual.index_blocks, other.index_stage = usual.index_stage;
+  model::validate(other);
+  const nlohmann::ordered_json written = model_config_to_json(other);
+  EXPECT_NE(written["model_type"], "qwen4_exp_text");
+  EXPECT_EQ(model_config_from_json(written, "x"), other);
 }
 
 TEST_F(Qwen4, StandsBesidePictures) {

@@ -389,7 +389,8 @@ std::vector<std::string> unsaid_keys(const Family& family) {
     const bool fixed = key.name == "attention" || model::is_of_scaling(key);
     const bool may_have = key.of == model::Key::Of::recurrent || key.of == model::Key::Of::stateful
                               ? !family.base.is_latent() || family.base.recurs()
-                              : key.of == model::Key::Of::streams || model::has_key(family.base, key);
+                              : key.of == model::Key::Of::streams || key.of == model::Key::Of::ngrams ||
+                                    model::has_key(family.base, key);
     if (!said && !fixed && may_have) names.push_back(key.name);
   }
   return names;

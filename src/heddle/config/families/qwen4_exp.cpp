@@ -123,7 +123,8 @@ PublishedKey of_ngrams(const char* name, const char* ours, int64_t ModelConfig::
               },
           .write =
               [=](const ModelConfig& c) {
-                return c.has_ngrams() ? Written(c.*member) : Written(Written::value_t::discarded);
+                const bool open = c.*member == 0 && standard == 0;  // it follows from another key
+                return c.has_ngrams() && !open ? Written(c.*member) : Written(Written::value_t::discarded);
               }};
 }
 
@@ -170,9 +171,7 @@ void add_ngram_keys(Family& f) {
         }}});
 }
 
-// Transformers says the width of n-grams where it has them.
 void derive_qwen4(ModelConfig& c) {
-  if (c.has_ngrams() && c.ngram_embedding_size == 0) c.ngram_embedding_size = c.hidden_size;
   c.intermediate_size = c.moe_intermediate_size;
   c.first_k_dense_replace = 0;
   c.n_shared_experts = 1;
