@@ -131,6 +131,13 @@ void complete_axk1(ModelConfig& config, const std::string& path, std::vector<std
   if (!config.bias_update_rate) config.bias_update_rate = 0.001;
 }
 
+// Transformers takes absent biases of the choice for zeros.
+FurtherTensors copies_axk1(const ModelConfig& c) {
+  FurtherTensors further = prediction_copies(c);
+  further.zeros.clear();
+  return further;
+}
+
 ModelConfig axk1_519b() {
   ModelConfig c = deepseek_v3().presets.at(0).model;
   c.vocab_size = 163840;
@@ -223,6 +230,7 @@ Family axk1() {
   f.read_besides.insert(f.read_besides.end(), {"first_k_dense_replace", "topk_method"});
   f.rewrite = rewrite_axk1;
   f.complete = complete_axk1;
+  f.further = copies_axk1;
   f.holds = [](const ModelConfig& c) {
     return c.is_latent() && c.experts_sum_norm && c.has_experts() && !c.selects() && c.q_lora_rank > 0;
   };
