@@ -22,6 +22,7 @@ struct Row {
 std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
   const bool before = model.norm_places != model::NormPlaces::after;
   const bool both = model.norm_places == model::NormPlaces::both;
+  const bool after = !before || both || model.norm_places == model::NormPlaces::mixed;
   std::vector<Row> rows;
   if (before) rows.push_back({"input_layernorm", {"n"}, -1, "", "n_all"});
   rows.insert(rows.end(), {{"self_attn.q_proj", {"q_proj"}, -1, "", "", "self_attn.q_proj.weight"},
@@ -31,7 +32,18 @@ std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
                            {"self_attn.k_rotated", {"k"}},
                            {"self_attn.core", {"o"}},
                            {"self_attn.o_proj", {"o_proj"}, -1, "o_proj_part", "", "self_attn.o_proj.weight"}});
-  if (model.recurrence == model::Recurrence::gated_delta) {
+  if (model.recurrence == model::Recurrence::gated_delta && model.linear_tensors_apart) {
+    rows.insert(rows.end(),
+                {{"linear_attn.q_proj", {"in_proj_q"}, -1, "", "", "linear_attn.q_proj.weight"},
+                 {"linear_attn.k_proj", {"in_proj_k"}, -1, "", "", "linear_attn.k_proj.weight"},
+                 {"linear_attn.v_proj", {"in_proj_v"}, -1, "", "", "linear_attn.v_proj.weight"},
+                 {"linear_attn.g_proj", {"in_proj_z"}, -1, "", "", "linear_attn.g_proj.weight"},
+                 {"linear_attn.b_proj", {"in_proj_b"}, -1, "", "", "linear_attn.b_proj.weight"},
+                 {"linear_attn.a_proj", {"in_proj_a"}, -1, "", "", "linear_attn.a_proj.weight"},
+                 {"linear_attn.core", {"recurred"}},
+                 {"linear_attn.o_norm", {"recurred_gated"}},
+                 {"linear_attn.o_proj", {"out_proj"}, -1, "out_proj_part", "", "linear_attn.o_proj.weight"}});
+  } else if (model.recurrence == model::Recurrence::gated_delta) {
     rows.insert(rows.end(),
                 {{"linear_attn.in_proj_qkvz", {"in_proj_qkvz"}, -1, "", "", "linear_attn.in_proj_qkvz.weight"},
                  {"linear_attn.in_proj_ba", {"in_proj_ba"}, -1, "", "", "linear_attn.in_proj_ba.weight"},
@@ -48,6 +60,8 @@ std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
                              {"self_attn.b_proj", {"b_proj"}, -1, "", "", "self_attn.b_proj.weight"},
                              {"self_attn.g_a_proj", {"g_a_proj"}, -1, "", "", "self_attn.g_a_proj.weight"},
                              {"self_attn.g_b_proj", {"g_b_proj"}, -1, "", "", "self_attn.g_b_proj.weight"},
+                             {"self_attn.f_proj", {"f_proj"}, -1, "", "", "self_attn.f_proj.weight"},
+                             {"self_attn.g_proj", {"g_proj"}, -1, "", "", "self_attn.g_proj.weight"},
                              {"self_attn.recurrence", {"recurred"}},
                              {"self_attn.o_norm", {"recurred_gated"}}});
   }
@@ -66,7 +80,13 @@ std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
                  {"linear_attn.norm", {"recurred_gated"}},
                  {"linear_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "linear_attn.out_proj.weight"}});
   }
-  if (!before || both) rows.push_back({"post_attention_layernorm", {"a_normed"}});
+  if (model.recurrence == model::Recurrence::short_convolution) {
+    rows.insert(rows.end(),
+                {{"linear_attn.in_proj", {"in_proj"}, -1, "", "", "linear_attn.in_proj.weight"},
+                 {"linear_attn.core", {"recurred_gated"}},
+                 {"linear_attn.out_proj", {"out_proj"}, -1, "out_proj_part", "", "linear_attn.out_proj.weight"}});
+  }
+  if (after) rows.push_back({"post_attention_layernorm", {"a_normed"}});
   rows.push_back({"attention_residual", {"x_mid"}});
   if (before)
     rows.push_back(
@@ -81,7 +101,7 @@ std::vector<Row> rows_of_layer(const model::ModelConfig& model) {
                            {"mlp.experts", {"c"}},
                            {"mlp.down_proj", {"y"}, -1, "y_part", "", "mlp.down_proj.weight"},
                            {"mlp", {"y", "c"}}});
-  if (!before || both) rows.push_back({"post_feedforward_layernorm", {"y_normed"}});
+  if (after) rows.push_back({"post_feedforward_layernorm", {"y_normed"}});
   rows.push_back({"", {"x"}});
   return rows;
 }

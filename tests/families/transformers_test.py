@@ -53,7 +53,7 @@ COMMAND_SECONDS = 300
 DENSE = ("youtu", "ministral3", "lfm2", "olmo_hybrid", "qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
          "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3", "exaone4", "gemma4_unified_text",
          "glm", "glm4", "granite_swa", "cohere", "cohere2")
-STREAMS = ("streams_v3", "streams_llama", "deepseek_v4", "hy_v4", "glm5_next", "qwen4_exp_text")
+STREAMS = ("streams_v3", "streams_llama", "deepseek_v4", "hy_v4", "qwen4_exp_text", "glm5_next")
 UNSCALED = ("granite_swa", "granitemoe_swa")    # scores of a factor of up to 1
 GEMMA4 = ("gemma4_text", "gemma4_unified_text")
 # Text models that Transformers makes only beside a model of pictures, which has these sizes.
@@ -281,7 +281,7 @@ def compare(found, expected, each):
             of_all = joined[1].norm().item()
             if name.endswith("k_proj.bias"):
                 size = max(size, expected[name.removesuffix("bias") + "weight"].double().norm().item())
-            if name.endswith(("_hc.scale", "hc_scale", "hc_head_scale", "_layer.hc_base", "hc_head_base")):
+            if name.endswith(("_hc.scale", "hc_scale", "hc_head_scale", "_layer.hc_base", "hc_head_base", "hc_attn_scale", "hc_ffn_scale")):
                 size = max(size, expected[name.removesuffix("scale").removesuffix("base") + "fn"].double().norm().item())
             size = of_all if size < ZERO * of_all else size
             distances[name] = (found[name].double() - expected[name].double()).norm().item() / (size or 1)
@@ -337,10 +337,10 @@ def run(heddle, family, number, folder):
             # Gemma rounds behind four norms a layer, Gemma 4 behind up to twelve. Transformers keeps outputs of Mamba-2 in float32 up to their norm, on
             # a CPU, and a square doubles what its operand is off by. OLMo Hybrid norms a recurrent head's small output with an epsilon of 1e-5, always. Attention to 13 tokens was 1.8 times as far off in a
             # draw of hashed_v3, and three layers of entries 1.6 times in one of deepseek_v4. Draws of glm5_next were
-            # 0.2 to 1.8 times as far off. Of 10 draws each the worst was 1.5 times as far off in sarvam_mla,
+            # 0.2 to 2.3 times as far off. Of 10 draws each the worst was 1.5 times as far off in sarvam_mla,
             # kimi_k25 and dots3_note_text, and 1.8 times in mistral4. A norm follows the
             # sum of A.X-K1's experts, as in Gemma 4. A root of what is next to nothing magnifies a rounding of one or of the other where n-grams are gated.
-            more = 6 if "ple_layer_ids" in keys else 2.5 if family in ("nemotron_h", "olmo_hybrid", "axk1", *GEMMA4) else 2 if family in (*ZERO_CENTERED, *NORMED_TWICE, "hashed_v3", "deepseek_v4", "glm5_next", "sarvam_mla", "kimi_k25", "dots3_note_text", "mistral4") else 1.5
+            more = 6 if "ple_layer_ids" in keys else 2.5 if family in ("nemotron_h", "olmo_hybrid", "axk1", "glm5_next", *GEMMA4) else 2 if family in (*ZERO_CENTERED, *NORMED_TWICE, "hashed_v3", "deepseek_v4", "sarvam_mla", "kimi_k25", "dots3_note_text", "mistral4") else 1.5
             allowed = max(allowed, more * compare(theirs, expected, False)[0])
         elif distance > allowed and (recurs(keys) or family in GEMMA4 + STREAMS + UNSCALED + NORMED_TWICE):
             theirs = of_transformers(here, tokens, labels, torch.float32, end)

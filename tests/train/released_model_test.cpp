@@ -331,11 +331,7 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"hidden_size":99999999999999999999})", "a whole number");
   expect(R"({"hidden_size":9223372036854775807})", "below 2^40");
   expect(R"({"hidden_size":0})", "at least 1");
-  expect(R"({"model_type":"llama"})",
-         "only 'deepseek_v4', 'deepseek_v2', 'longcat_flash', 'kimi_linear', 'deepseek_v32', 'glm_moe_dsa', "
-         "'kimi_k2', "
-         "'glm4_moe_lite', "
-         "'deepseek_v3', 'nemotron_h', 'gpt2'");
+  expect(R"({"model_type":"llama"})", "only 'deepseek_v4', ");
   expect(R"({"hidden_act":"gelu"})", "only 'silu'");
   expect(R"({"attention_bias":true})", "not built");
   expect(R"({"mlp_bias":true})", "'mlp_bias' is true");
@@ -358,7 +354,7 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"rope_scaling":{"type":"default","partial_rotary_factor":0.5}})", "rotated in part");
   expect(R"({"hidden_act":"\u001b[31m\n"})", "\\u001b[31m\\n");
   expect(R"({"num_key_value_heads":1})", "as many as heads");
-  expect(R"({"quantization_config":{"quant_method":"fp8"}})", "quantised");
+  expect(R"({"quantization_config":{"quant_method":"awq"}})", "quantised");
   expect(R"({"topk_method":"greedy"})", "only 'noaux_tc'");
   expect(R"({"rope_scaling":{"type":"dynamic","factor":2}})", "'dynamic'");
   expect(R"({"rope_scaling":{"type":"yarn"}})", "'rope_scaling.factor' is missing");

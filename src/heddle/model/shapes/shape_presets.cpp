@@ -227,6 +227,29 @@ Shape glm52() {
   return s;
 }
 
+// GLM-5.3-Flash: three layers of Kimi Delta Attention to one of latent attention without positions, whose indexer
+// chooses blocks of keys; streams of the residual, and cut SwiGLU.
+Shape glm53_flash() {
+  Shape s = llama("GLM-5.3-Flash", 4096, 45, 64, 64, 12288, 154880);
+  s.set_latent(1536, 512, 256, 0, 256);
+  s.head_dim = s.qk_head_dim();
+  s.positions = Positions::none;
+  s.index_n_heads = 32, s.index_head_dim = 128, s.index_topk = 2048;
+  s.index_blocks = IndexBlocks::gated, s.index_block_size = 4;
+  s.index_stage = IndexStage::off;
+  s.recurrence = Recurrence::kimi_delta;
+  s.linear_decay_least = -5;
+  s.full_attention_interval = 4;
+  s.linear_num_key_heads = s.linear_num_value_heads = 64;
+  s.linear_key_head_dim = s.linear_value_head_dim = 128;
+  s.hyper_connections = 4;
+  s.hyper_connections_mean = true;
+  s.limited_gates = true;
+  s.experts_limit = s.mlp_limit = 10;
+  s.routed_scaling_factor = 2.5;
+  return with_sigmoid_scores(with_experts(std::move(s), 288, 8, 2048, 2048, 3));
+}
+
 Shape glm45(const char* name, int64_t hidden, int64_t layers, int64_t ffn, int64_t experts, int64_t expert_ffn,
             int64_t dense, bool qk_norm) {
   Shape s = with_qkv_bias(with_head_dim(llama(name, hidden, layers, 96, 8, ffn, 151552), 128));
@@ -259,6 +282,30 @@ Shape kimi_linear() {
   s.linear_key_head_dim = s.linear_value_head_dim = 128;
   s.routed_scaling_factor = 2.446;
   return with_sigmoid_scores(with_experts(std::move(s), 256, 8, 1024, 1024, 1));
+}
+
+// Ling 3.0: three or five such layers to one of latent attention with a gate a head; one map makes the decays, one
+// the gate.
+Shape ling_3(const char* name, int64_t hidden, int64_t layers, int64_t heads, int64_t ffn, int64_t q_rank,
+             int64_t group) {
+  Shape s = latent(llama(name, hidden, layers, heads, heads, ffn, 157184), q_rank);
+  s.attention_gate = AttentionGate::head;
+  s.recurrence = Recurrence::kimi_delta;
+  s.linear_full_gates = true;
+  s.linear_decay_least = -5;
+  s.full_attention_interval = group;
+  s.linear_num_key_heads = s.linear_num_value_heads = heads;
+  s.linear_key_head_dim = s.linear_value_head_dim = 128;
+  s.n_group = 8, s.topk_group = 4;
+  s.routed_scaling_factor = 2.5;
+  return with_sigmoid_scores(std::move(s));
+}
+Shape ling_3_flash() {
+  Shape s = with_experts(ling_3("Ling-3.0-Flash", 2560, 42, 32, 6144, 0, 6), 512, 8, 768, 768, 2);
+  s.experts_limit = 4, s.experts_limit_layer = 35;
+  s.mlp_limit = 5, s.mlp_limit_layer = 34;
+  s.mlp_limit_last = 7, s.mlp_limit_last_layer = 40;
+  return s;
 }
 
 // MiniMax-01: seven layers of lightning attention to one of attention.
@@ -372,6 +419,8 @@ std::vector<Shape> make_presets() {
       tied(qwen3(llama("Qwen3-4B", 2560, 36, 32, 8, 9728, 151936))),
       qwen3_next(),
       kimi_linear(),
+      ling_3_flash(),
+      with_experts(ling_3("Ling-3.0-Tiny", 1536, 24, 16, 4608, 256, 4), 128, 8, 512, 512, 1),
       minimax_01(),
       tied(with_qkv_bias(llama("Qwen2.5-0.5B", 896, 24, 14, 2, 4864, 151936))),
       tied(with_qkv_bias(llama("Qwen2.5-1.5B", 1536, 28, 12, 2, 8960, 151936))),
@@ -383,6 +432,7 @@ std::vector<Shape> make_presets() {
       deepseek_v32(),
       pangu_ultra_moe(),
       glm5("GLM-5"),
+      glm53_flash(),
       glm52(),
       glm45("GLM-4.5", 5120, 92, 12288, 160, 1536, 3, true),
       glm45("GLM-4.5-Air", 4096, 46, 10944, 128, 1408, 1, false),

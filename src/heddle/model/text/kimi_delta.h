@@ -1,7 +1,7 @@
 // Kimi Delta Attention instead of attention (Kimi Linear, arXiv 2510.26692): the delta rule with a decay of its own
 // for each channel of a key. Queries, keys and values pass through a short causal convolution. Two maps with a
-// narrow middle, as wide as a head, make the decay and the gate of the output. Each head's output is normed and
-// multiplied by σ(gate).
+// narrow middle, as wide as a head, make the decay, and two the gate of the output; in Ling 3 one map each. Each
+// head's output is normed and multiplied by σ(gate).
 //
 // Heads are cut among tp and cp as recurrent_heads.h says. The narrow middles are whole on every rank of tp.
 #pragma once
