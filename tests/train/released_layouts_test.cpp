@@ -47,7 +47,7 @@ TrainerOptions options_of(const model::ModelConfig& model, const ReleasedLayouts
   o.plan.lora = adapters;
   if (adapters.rank > 0 && o.model.selects()) o.model.index_stage = model::IndexStage::off;
   if (model.recurs()) o.plan.parallel.context = model::Context::ulysses;
-  if (model.is_compressed()) o.plan.parallel.context = model::Context::gather;
+  if (model.is_compressed() || model.selects()) o.plan.parallel.context = model::Context::gather;
   o.plan.sequences = 1;
   o.plan.microbatches = static_cast<int>(kSequencesOfStep) / layout.mesh.dp;
   o.plan.sequence_length = 16;
