@@ -139,7 +139,7 @@ std::string read_shape(PointRow& row, model::Shape& s) {
     s.vocab_size = has(hw, "jean zay") || has(name, "bloom") ? 250880 : s.has_gated_mlp() ? 128256 : 51200;
   }
   s.name = row.text("model").substr(0, 80);
-  if (layers > 0 && layers != s.num_hidden_layers && s.is_hybrid())
+  if (layers > 0 && layers != s.num_hidden_layers && s.interleaves())
     return "a hybrid model cut to other layers is not described";
   if (layers > 0 && layers < s.num_hidden_layers && proxy)
     s.first_k_dense_replace = 0, s.num_nextn_predict_layers = 0;

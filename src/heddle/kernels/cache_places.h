@@ -1,4 +1,4 @@
-// Says which row of a cache a row of `cache_rows` goes to (ops/cache.cpp).
+// Says which row of a cache a row of `cache_rows` goes to, and which rows are seen (ops/cache.cpp).
 #pragma once
 
 #include "heddle/device/kernel_call.h"
@@ -25,5 +25,11 @@ struct CachePlaces {
   int64_t S, keys, offset, rate;
   int64_t entries;  // that x has of a sequence; 0: x has a row a token
 };
+
+/// Returns the first row that a window or chunks (0: none) leave, of `seen` rows up to one's own.
+inline int64_t first_seen(int64_t seen, int64_t window, int64_t chunk) {
+  if (chunk > 0) return seen > 0 ? (seen - 1) / chunk * chunk : 0;
+  return window > 0 && seen > window ? seen - window : 0;
+}
 
 }  // namespace heddle::kernels

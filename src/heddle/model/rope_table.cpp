@@ -15,8 +15,9 @@ void stretch_llama3(const RopeScaling& scaling, std::vector<double>& frequencies
   const double context = scaling.original_max_position_embeddings;
   for (double& frequency : frequencies) {
     const double turns = context * frequency / (2 * std::numbers::pi);
-    const double stays = std::clamp(
-        (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor), 0.0, 1.0);
+    const double ramp = scaling.high_freq_factor - scaling.low_freq_factor;  // 0: a step (Llama 4 Scout)
+    const double stays = ramp > 0 ? std::clamp((turns - scaling.low_freq_factor) / ramp, 0.0, 1.0)
+                                  : (turns >= scaling.low_freq_factor ? 1.0 : 0.0);
     frequency = (1 - stays) * frequency / scaling.factor + stays * frequency;
   }
 }

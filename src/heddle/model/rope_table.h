@@ -26,6 +26,10 @@ inline std::string rope_table_name(int64_t entry_tokens) {
 inline constexpr std::string_view kUnitGain = "unit_gain_of_";
 inline std::string unit_gain(int64_t width) { return std::string(kUnitGain) + std::to_string(width); }
 inline bool is_unit_gain(std::string_view parameter) { return parameter.starts_with(kUnitGain); }
+/// The bias of a LayerNorm of that width that has none of its own: zeros.
+inline constexpr std::string_view kZeroBias = "zero_bias_of_";
+inline std::string zero_bias(int64_t width) { return std::string(kZeroBias) + std::to_string(width); }
+inline bool is_zero_bias(std::string_view parameter) { return parameter.starts_with(kZeroBias); }
 
 /// 0.1·x·ln(factor) + 1, or 1 for factors up to 1.
 double yarn_mscale(double factor, double x);

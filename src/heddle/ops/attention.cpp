@@ -10,7 +10,8 @@
 // first; their dk and dv travel back by the rule of `ring_shift`.
 //
 // A causal query sees at most the `window` last keys up to its own (Longformer, arXiv 2004.05150; Mistral,
-// 2310.06825). With `starts` it sees none before starts[its position], where its document begins in the packed
+// 2310.06825). Where windows are chunks of the sequence, `chunk` is as long, and starts say where they begin; it
+// only counts work. With `starts` it sees none before starts[its position], where its document begins in the packed
 // sequence. Sinks are a learned logit a head that takes part in the softmax and has no value (arXiv 2309.17453;
 // GPT-OSS). Lse holds them, so the gradients of q, k and v need nothing of them. Their own is −Σ exp(sink −
 // lse)·(do·o).
@@ -19,6 +20,8 @@
 // p·v ÷ (1 − rate) over the keys that are kept, lse that of all. The choice is a pure function of the query's
 // token, the head and the key's position (kernels/dropped_keys.h). So the backward makes it again, and any cut of a
 // sequence makes the same.
+#include <cmath>
+
 #include "heddle/ir/axes.h"
 #include "heddle/ops/ops.h"
 #include "heddle/ops/rule.h"
@@ -35,6 +38,13 @@ double pairs_in_window(double q, double k, double rows, double window) {
   const auto triangle = [](double n) { return n > 0 ? n * (n + 1) / 2 : 0.0; };
   const auto ramp = [&](double from) { return triangle(q + rows - from) - triangle(q - from); };
   return ramp(k) - ramp(k + rows) - ramp(k + window) + ramp(k + rows + window);
+}
+
+// How many of the keys in windows chunks of the same length leave, of a whole sequence.
+double part_in_chunks(double length, double chunk) {
+  const auto triangle = [](double n) { return n * (n + 1) / 2; };
+  const double whole = std::floor(length / chunk), rest = length - whole * chunk;
+  return (whole * triangle(chunk) + triangle(rest)) / pairs_in_window(0, 0, length, chunk);
 }
 
 // Keys that a query sees in a window, a mean over all queries; in a turn of the ring over those of all ranks.
@@ -64,6 +74,8 @@ double score_flops(const Listing& listing, const Op& op, ValueId q, const RowCou
   double visible = op.attributes.integer("causal") ? (length + 1) / 2 : length;
   if (op.attributes.integer_or("window", 0) > 0) {
     visible = seen_in_window(op.attributes);
+    if (const int64_t chunk = op.attributes.integer_or("chunk", 0); chunk > 0)
+      visible *= part_in_chunks(length, static_cast<double>(chunk));
   } else if (op.attributes.has("turn") && cp > 1) {
     // Its own keys: a triangle of S/cp; any other's: half of all pairs.
     const double own = length / cp;
@@ -158,7 +170,7 @@ Attributes of_gradient(const Op& op) {
 const OpDef attention{
     .kind = "attention",
     .operands = "q k v starts? sinks? tokens? key?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? sink_parts? rate? site? head_parts? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? chunk? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, true);
@@ -187,7 +199,7 @@ const OpDef attention{
 const OpDef attention_dgrad{
     .kind = "attention_dgrad",
     .operands = "do q k v o lse starts? tokens? key?", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? rate? site? head_parts? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? rank? window? chunk? rate? site? head_parts? cap?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_mask(rule, op);
       check_dropped(rule, op);
@@ -204,7 +216,7 @@ const OpDef attention_dgrad{
 const OpDef attention_part{
     .kind = "attention_part",
     .operands = "q k v o_before? lse_before? starts? sinks? tokens? key?", .results = "o lse",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn inner? window? sink_parts? rate? site? head_parts? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn inner? window? chunk? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const auto [rows, columns] = check_heads(rule, op.attributes, 0, false);
@@ -233,7 +245,7 @@ const OpDef attention_part{
 const OpDef attention_finish{
     .kind = "attention_finish",
     .operands = "o starts? sinks? tokens? key?", .results = "y",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? inner? window? sink_parts? rate? site? head_parts? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn? inner? window? chunk? sink_parts? rate? site? head_parts? cap?",
     .work = ir::Work::attention,
     .infer = [](const Listing& listing, const Op& op) {
       const Rule rule(listing, op);
@@ -269,7 +281,7 @@ const OpDef attention_finish{
 const OpDef attention_part_dgrad{
     .kind = "attention_part_dgrad",
     .operands = "do q k v o lse dq_before? starts? tokens? key?", .results = "dq dk dv",
-    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last inner? window? rate? site? head_parts? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence causal scale cp? turn last inner? window? chunk? rate? site? head_parts? cap?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_heads(rule, op.attributes, 1, false);
       check_mask(rule, op);

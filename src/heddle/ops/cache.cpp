@@ -58,7 +58,7 @@ const OpDef rope_at{
 const OpDef cached_attention{
     .kind = "cached_attention",
     .operands = "q places keys values? sinks?", .results = "o",
-    .attributes = "heads kv_heads head_dim value_dim sequence scale window? cap?",
+    .attributes = "heads kv_heads head_dim value_dim sequence scale window? chunk? cap?",
     .work = ir::Work::attention,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const Attributes& a = op.attributes;

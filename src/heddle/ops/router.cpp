@@ -95,6 +95,15 @@ const OpDef gate_dgrad{
     .infer = by_rule([](const Rule& rule) { return std::vector{rule.like(1)}; }),
 };
 
+// Gates of 1, which nothing is learned by: the real ones have multiplied what experts read.
+const OpDef unit_gates{
+    .kind = "unit_gates",
+    .operands = "experts", .results = "gates", .attributes = "dtype",
+    .infer = by_rule([](const Rule& rule, const Op& op) {
+      return std::vector{output(wide(dtype_named(op.attributes.word("dtype"))), rule.in(0).shape, Role::metadata)};
+    }),
+};
+
 // Gates of two experts, the one with the larger logit first (Liu et al., arXiv 2409.12136, appendix A).
 const OpDef mixer_gate{
     .kind = "mixer_gate",
@@ -177,7 +186,7 @@ const OpDef router_bias_update{
 
 std::vector<const OpDef*> router_ops() {
   return {&router_scores, &router_scores_dgrad, &choose, &choose_by_id, &gate,       &gate_dgrad,
-          &mixer_gate,    &mixer_gate_dgrad,    &router, &router_dgrad, &count_load, &router_bias_update};
+          &unit_gates,    &mixer_gate,    &mixer_gate_dgrad,    &router, &router_dgrad, &count_load, &router_bias_update};
 }
 
 }  // namespace heddle::ops

@@ -117,7 +117,7 @@ model::ModelConfig trained_model(const model::Shape& s, int64_t sequence) {
   const model::ModelConfig usual;
   c.intermediate_size = s.intermediate_size > 0 ? s.intermediate_size : s.hidden_size;
   if (!c.learns_positions()) c.max_position_embeddings = sequence;
-  c.first_k_dense_replace = s.is_hybrid() ? 0 : s.dense_blocks();
+  c.first_k_dense_replace = s.interleaves() ? 0 : s.dense_blocks();
   if (!s.has_experts()) {
     c.n_routed_experts = usual.n_routed_experts, c.num_experts_per_tok = usual.num_experts_per_tok;
     c.n_shared_experts = usual.n_shared_experts, c.moe_intermediate_size = usual.moe_intermediate_size;

@@ -113,8 +113,8 @@ MemoryParts memory_parts(const Job& j, const model::Parameters& p, const Layers&
              has_attention = s.attention_blocks() > 0;
   parts.mean = layer(d(s.attention_blocks()) / layers, d(s.dense_blocks()) / layers, d(s.moe_blocks()) / layers,
                      d(s.mamba_blocks()) / layers);
-  parts.dense = s.is_hybrid() ? parts.mean : layer(1, 1, 0, 0);
-  parts.moe = s.is_hybrid() ? parts.mean : layer(1, 0, 1, 0);
+  parts.dense = s.interleaves() ? parts.mean : layer(1, 1, 0, 0);
+  parts.moe = s.interleaves() ? parts.mean : layer(1, 0, 1, 0);
   // A last stage by itself is never the fullest; where the first rank has it too, what it has fewer counts.
   parts.head_layers = pipeline_of(j)->folded() ? of.head_s / of.layer_s : 1;
   const Cuts embedding_cuts = shards_embedding(j) ? shared_cuts : Cuts();

@@ -34,7 +34,10 @@ model::ModelConfig one_of_each(model::ModelConfig c) {
     c.num_hidden_layers = 2;
     return c;
   }
-  const bool dense = c.first_k_dense_replace > 0, experts = c.has_experts();
+  c.rotation_pattern.clear();
+  const bool dense = c.interleaves() ? c.has_dense_layers() : c.first_k_dense_replace > 0;
+  const bool experts = c.has_experts();
+  c.mlp_pattern.clear();
   c.first_k_dense_replace = dense ? 1 : 0;
   c.num_hidden_layers = (dense ? 1 : 0) + (experts ? 1 : 0);
   if (!experts) c.first_k_dense_replace = c.num_hidden_layers;

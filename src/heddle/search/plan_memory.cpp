@@ -68,7 +68,7 @@ Blocks blocks_of_stage(const Job& job, const std::vector<int>& layers, size_t st
   const double mtp = job.with_mtp && stage + 1 == layers.size() ? d(s.num_nextn_predict_layers) : 0;
   Blocks blocks{mtp, 0, 0, 0};
   (s.moe_blocks() > 0 ? blocks.moe : blocks.dense) += mtp;
-  if (s.is_hybrid() || s.shortcut_experts) return blocks_of(s, layers[stage] + mtp);
+  if (s.interleaves() || s.shortcut_experts) return blocks_of(s, layers[stage] + mtp);
   int64_t before = 0;
   for (size_t i = 0; i < stage; ++i) before += layers[i];
   const double dense = d(std::clamp<int64_t>(s.dense_blocks() - before, 0, layers[stage]));

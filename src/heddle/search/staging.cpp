@@ -114,8 +114,8 @@ StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Kee
     Way way;
     way.mean = blocks(d(s.attention_blocks()) / n, d(s.dense_blocks()) / n, d(s.moe_blocks()) / n,
                       d(s.mamba_blocks()) / n);
-    way.dense = s.is_hybrid() ? way.mean : blocks(1, 1, 0, 0);
-    way.moe = s.is_hybrid() ? way.mean : blocks(1, 0, 1, 0);
+    way.dense = s.interleaves() ? way.mean : blocks(1, 1, 0, 0);
+    way.moe = s.interleaves() ? way.mean : blocks(1, 0, 1, 0);
     way.tail = clock.of(prices.head.forward, prices.head.backward, prices.head.weights).scaled(1 + mtp);
     way.tail.forward += layers.head_copies_s;
     way.embedding_copies_s = layers.embedding_copies_s;
@@ -141,8 +141,8 @@ StageCosts::StageCosts(const Job& job, const Behaviour& b, const std::vector<Kee
     };
     way.mean_work = work_of(d(s.attention_blocks()) / n, d(s.dense_blocks()) / n, d(s.moe_blocks()) / n,
                             d(s.mamba_blocks()) / n);
-    way.dense_work = s.is_hybrid() ? way.mean_work : work_of(1, 1, 0, 0);
-    way.moe_work = s.is_hybrid() ? way.mean_work : work_of(1, 0, 1, 0);
+    way.dense_work = s.interleaves() ? way.mean_work : work_of(1, 1, 0, 0);
+    way.moe_work = s.interleaves() ? way.mean_work : work_of(1, 0, 1, 0);
     way.tail_work = both_ways(prices.head.forward, prices.head.backward).scaled(1 + mtp);
     way.tail_work.traffic += layers.head_copies_s;
     way.tail_work += way.mean_work.scaled(mtp);
@@ -213,7 +213,7 @@ Staged StageCosts::staged(const schedule::Placement& place, const std::vector<in
   staged.layers = std::move(layers);
   staged.times.hop = hop_s_;
   staged.times.pair = pairs ? 1 + first.mean.paired_exchange() / first.mean.sum() : 1;
-  const int64_t leading_dense = shape.is_hybrid() ? 0 : shape.dense_blocks();
+  const int64_t leading_dense = shape.interleaves() ? 0 : shape.dense_blocks();
   int64_t at = 0;
   staged.fixed_bytes.assign(static_cast<size_t>(place.ranks), first.memory.mean.gathered);
   staged.working_bytes.assign(static_cast<size_t>(place.ranks), 0);

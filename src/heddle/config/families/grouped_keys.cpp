@@ -93,45 +93,6 @@ PublishedKey own_attention_bias_key(AttentionBias meant) {
   return attention_bias_key(meant, false, "attention_bias", "");
 }
 
-PublishedKey mlp_layer_types_key(int64_t standard) {
-  return {.name = "mlp_layer_types",
-          .ours = "first_k_dense_replace",
-          .read =
-              [standard](const JsonKeys& keys, ModelConfig& c) {
-                const int64_t first = keys.whole("first_k_dense_replace", standard);
-                c.first_k_dense_replace = standard;
-                const Json* types = keys.find("mlp_layer_types");
-                if (types == nullptr && first == standard) return;
-                if (types == nullptr) {
-                  config_error("{}: 'first_k_dense_replace' is {}: without 'mlp_layer_types' it is {}",
-                               keys.place(), first, standard);
-                }
-                c.first_k_dense_replace = 0;
-                bool sparse = false;
-                bool ordered = types->is_array() && std::ssize(*types) == c.num_hidden_layers;
-                for (const Json& type : ordered ? *types : Json::array()) {
-                  ordered = ordered && (type == "sparse" || (type == "dense" && !sparse));
-                  sparse = sparse || type == "sparse";
-                  if (!sparse) ++c.first_k_dense_replace;
-                }
-                if (!ordered) {
-                  config_error(
-                      "{}: 'mlp_layer_types' is {}: of {} layers the first may be dense, the others are sparse",
-                      keys.place(), formats::shown(*types), c.num_hidden_layers);
-                }
-                if (keys.find("first_k_dense_replace") != nullptr && first != c.first_k_dense_replace) {
-                  config_error("{}: 'first_k_dense_replace' is {}, but 'mlp_layer_types' has {} dense layers",
-                               keys.place(), first, c.first_k_dense_replace);
-                }
-              },
-          .write =
-              [](const ModelConfig& c) {
-                nlohmann::ordered_json types = nlohmann::ordered_json::array();
-                for (int64_t l = 0; l < c.num_hidden_layers; ++l) types.push_back(c.is_moe(l) ? "sparse" : "dense");
-                return types;
-              }};
-}
-
 PublishedKey cap_key(const char* name, const char* ours, double ModelConfig::*member, double standard) {
   return {.name = name,
           .ours = ours,
@@ -166,7 +127,9 @@ void name_num_local_experts(Json& root, const std::string& place) {
 void drop_released_quantization(Json& root) {
   const Json of = root.value("quantization_config", Json());
   const Json method = of.is_object() ? of.value("quant_method", Json()) : Json();
-  if (method == "fp8" || method == "mxfp4") root.erase("quantization_config");
+  constexpr const char* kRead[] = {"fp8", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "fbgemm_fp8"};
+  if (std::any_of(std::begin(kRead), std::end(kRead), [&](const char* read) { return method == read; }))
+    root.erase("quantization_config");
 }
 
 void adopt_router_loss(Json& root, const std::string& place, std::vector<std::string>* warnings) {

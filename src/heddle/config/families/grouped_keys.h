@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "heddle/config/families/expert_layers.h"
 #include "heddle/config/families/family.h"
 
 namespace heddle::config {
@@ -34,10 +35,6 @@ PublishedKey attention_bias_key(model::AttentionBias meant, bool standard = fals
 PublishedKey own_attention_bias_key(model::AttentionBias meant = model::AttentionBias::all);
 /// A cap of scores or logits, `ours` among the model's keys. Null is no cap; without the key it is `standard`.
 PublishedKey cap_key(const char* name, const char* ours, double model::ModelConfig::*member, double standard);
-/// "mlp_layer_types", the words dense and sparse a layer, of which the dense ones come first. Without it `standard`
-/// layers are dense. "first_k_dense_replace" may say the same, ConfigError where it says something else.
-PublishedKey mlp_layer_types_key(int64_t standard);
-
 /// All layers are dense.
 void make_dense(model::ModelConfig& config);
 /// Each layer has experts instead of a dense MLP, and as wide.

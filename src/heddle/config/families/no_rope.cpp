@@ -8,6 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/turning_layers.h"
 #include "heddle/config/families/window_keys.h"
 #include "heddle/formats/json_text.h"
 
@@ -16,32 +17,8 @@ namespace heddle::config {
 namespace {
 
 using model::ModelConfig;
-using Written = nlohmann::ordered_json;
 
 constexpr int64_t kInterval = 4;
-
-// A number a layer, 0 where it turns nothing.
-Written turning_layers(const ModelConfig& c) {
-  Written list = Written::array();
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) list.push_back(c.turns_in(l) ? 1 : 0);
-  return list;
-}
-
-void read_turning_layers(const JsonKeys& keys, ModelConfig& c) {
-  c.no_rope_layer_interval = keys.whole("no_rope_layer_interval", kInterval);
-  const Json* list = keys.find("no_rope_layers");
-  if (list == nullptr) return;
-  const auto means = [&] { return Json(turning_layers(c)) == *list; };
-  if (means()) return;
-  if (list->is_array()) {
-    const auto first = std::find(list->begin(), list->end(), Json(0));
-    c.no_rope_layer_interval = first == list->end() ? 0 : first - list->begin() + 1;
-  }
-  if (!means()) {
-    config_error("{}: 'no_rope_layers' is {}: each of {} layers has 1, but for every n-th, which has 0",
-                 keys.place(), formats::shown(*list), c.num_hidden_layers);
-  }
-}
 
 bool is_dense(const ModelConfig& c) { return !c.is_latent() && !c.has_experts() && c.turns(); }
 
@@ -95,7 +72,10 @@ void derive_exaone(ModelConfig& c) {
 
 // Layers without a window that are not every n-th turn nothing either.
 void refuse_first_layers(const JsonKeys& keys, const ModelConfig& c) {
-  if (c.sliding_window == 0 || (c.max_window_layers == 0 && c.full_attention_offset == 0)) return;
+  if (c.sliding_window == 0 ||
+      (c.max_window_layers == 0 && c.full_attention_offset == 0 && c.layer_pattern.empty())) {
+    return;
+  }
   config_error("{}: 'layer_types' leave a window out in other layers than every n-th from the first on: not built",
                keys.place());
 }
@@ -109,15 +89,13 @@ Family smollm3() {
   replace_keys(f, {key("tie_word_embeddings", "tie_word_embeddings", true)});
   f.keys.push_back(attention_bias_key(model::AttentionBias::all));
   f.keys.push_back(key("mlp_bias", "mlp_bias", false));
-  f.keys.push_back({.name = "no_rope_layers",
-                    .ours = "no_rope_layer_interval",
-                    .read = read_turning_layers,
-                    .write = turning_layers});
+  f.keys.push_back(no_rope_layers_key(kInterval));
   f.read_besides = {"no_rope_layer_interval"};
+  f.said = {"rotation_pattern"};
   f.derive = make_dense;
   f.holds = [](const ModelConfig& c) {
-    return is_dense(c) && !c.qk_norm && c.no_rope_layer_interval > 0 && c.sliding_window == 0 &&
-           c.attention_bias != model::AttentionBias::qkv;
+    return is_dense(c) && !c.qk_norm && (c.no_rope_layer_interval > 0 || !c.rotation_pattern.empty()) &&
+           c.sliding_window == 0 && c.attention_bias != model::AttentionBias::qkv;
   };
   f.presets = {{"smollm3-3b", smollm3_3b()}};
   return f;

@@ -37,10 +37,7 @@ using model::Recurrence;
 using Written = nlohmann::ordered_json;
 
 // One gated shared expert of a width of its own.
-void derive_qwen_moe(ModelConfig& c) {
-  c.first_k_dense_replace = 0;
-  c.n_shared_experts = 1;
-}
+void derive_qwen_moe(ModelConfig& c) { c.n_shared_experts = 1; }
 
 std::string spelt_qwen_moe(std::string name) {
   return respelt(std::move(name), {{".mlp.shared_experts.", ".mlp.shared_expert."}});
@@ -50,19 +47,16 @@ Family common_qwen_moe(const char* architecture, const char* model_type) {
   Family f = grouped_family(architecture, model_type, 1e-6);
   f.base.shared_expert_gate = true;
   f.base.n_shared_experts = 1;
+  add_keys(f, sparse_step_keys());
   add_keys(f, {
-                  fixed("mlp_only_layers", Json::array()),
-                  fixed("decoder_sparse_step", 1),
                   key("num_experts", "n_routed_experts"),
                   key("num_experts_per_tok"),
                   key("moe_intermediate_size"),
                   key("shared_expert_intermediate_size", "shared_intermediate_size"),
               });
   require_keys(f, {"num_key_value_heads"});
-  f.said = {"first_k_dense_replace", "n_shared_experts"};
-  f.only = {is("decoder_sparse_step", 1, "every layer has experts"),
-            is("mlp_only_layers", Json::array(), "every layer has experts"),
-            above_zero("shared_expert_intermediate_size")};
+  f.said = {"n_shared_experts"};
+  f.only = {above_zero("shared_expert_intermediate_size")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef", "full_attention_interval"};
   f.rewrite = name_num_experts;
   f.adopt = adopt_router_loss;
@@ -72,7 +66,7 @@ Family common_qwen_moe(const char* architecture, const char* model_type) {
 }
 
 bool is_gated(const ModelConfig& c) {
-  return !c.is_latent() && c.first_k_dense_replace == 0 && c.n_shared_experts == 1 && c.shared_expert_gate &&
+  return !c.is_latent() && c.has_experts() && c.n_shared_experts == 1 && c.shared_expert_gate &&
          c.shared_intermediate_size > 0 && !c.sigmoid_scores;
 }
 
@@ -83,6 +77,7 @@ ModelConfig sized_qwen_moe(int64_t hidden, int64_t layers, int64_t mlp, int64_t 
   c.rope_theta = 1e6;
   c.shared_expert_gate = true;
   c.norm_topk_prob = false;
+  c.first_k_dense_replace = 0;
   derive_qwen_moe(c);
   return c;
 }
@@ -104,9 +99,13 @@ ModelConfig qwen2_57b() {
 constexpr const char *kFullQwen = "full_attention", *kLinearQwen = "linear_attention";
 
 // Absent layer types are three of linear attention and one of full attention, or what full_attention_interval says.
-// It stays as it is where the list means the same.
+// It stays as it is where the list means the same. Any other order is a letter a layer.
 void read_layer_types_qwen_moe(const JsonKeys& keys, ModelConfig& c) {
   const Json* types = keys.find("layer_types");
+  const auto set_each = [&] {
+    set_layer_kinds(keys, attention_by_words(keys, c.num_hidden_layers), Recurrence::gated_delta, c);
+  };
+  if (types != nullptr && keys.find("layer_pattern") != nullptr) return set_each();
   c.full_attention_interval = keys.whole("full_attention_interval", 4);
   if (types != nullptr) {
     const auto means = [&](int64_t interval) {
@@ -120,10 +119,7 @@ void read_layer_types_qwen_moe(const JsonKeys& keys, ModelConfig& c) {
       const auto full = std::find(types->begin(), types->end(), kFullQwen);
       c.full_attention_interval = full == types->end() ? 0 : full - types->begin() + 1;
     }
-    if (!means(c.full_attention_interval)) {
-      config_error("{}: 'layer_types' is {}: each of {} layers is '{}', but for every n-th, which is '{}'",
-                   keys.place(), formats::shown(*types), c.num_hidden_layers, kLinearQwen, kFullQwen);
-    }
+    if (!means(c.full_attention_interval)) return set_each();
   }
   c.recurrence = c.full_attention_interval == 1 ? Recurrence::none : Recurrence::gated_delta;
   if (!c.recurs()) c.full_attention_interval = 0;
@@ -170,6 +166,7 @@ ModelConfig next_80b() {
   c.partial_rotary_factor = 0.25;
   c.rope_theta = 1e7;
   give_experts(c, {.experts = 512, .chosen = 10, .width = 512});
+  c.first_k_dense_replace = 0;
   derive_qwen_moe(c);
   return c;
 }
@@ -234,6 +231,8 @@ ModelConfig dense_3_5(int64_t hidden, int64_t layers, int64_t mlp, int64_t heads
 // There is no dense layer, whose width would be another.
 void derive_experts_3_5(ModelConfig& c) {
   c.intermediate_size = c.moe_intermediate_size;
+  c.first_k_dense_replace = 0;
+  c.mlp_pattern.clear();
   derive_next(c);
 }
 
@@ -258,6 +257,7 @@ void add_next_keys(Family& f) {
                       "full_attention_interval",  // with the layer types
                       [](const ModelConfig& c) { return Written(c.recurs() ? c.full_attention_interval : 1); },
                       "full_attention_interval"),
+                  layer_pattern_key(),
                   key("linear_num_key_heads", "linear_num_key_heads", 16),
                   key("linear_num_value_heads", "linear_num_value_heads", 32),
                   key("linear_key_head_dim", "linear_key_head_dim", 128),
@@ -346,12 +346,13 @@ Family qwen3_5_moe() {
   };
   f.derive = derive_experts_3_5;
   f.read_besides.push_back("intermediate_size");
-  f.said.push_back("norm_topk_prob");
+  f.said.insert(f.said.end(), {"norm_topk_prob", "first_k_dense_replace", "mlp_pattern"});
   f.only.push_back(is("norm_topk_prob", true, "gates sum to one"));
   f.presets = {{"qwen3.5-35b-a3b", experts_3_5(sized_3_5(2048, 40, 512, 16, 2, 32), 256, 8)},
                {"qwen3.5-397b-a17b", experts_3_5(sized_3_5(4096, 60, 1024, 32, 2, 64), 512, 10)}};
   f.holds = [](const ModelConfig& c) {
-    return is_gated(c) && is_next(c) && c.norm_topk_prob && c.recurs() && c.linear_projections_apart;
+    return is_gated(c) && !c.has_dense_layers() && is_next(c) && c.norm_topk_prob && c.recurs() &&
+           c.linear_projections_apart;
   };
   return f;
 }

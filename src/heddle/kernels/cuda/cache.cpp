@@ -40,6 +40,7 @@ void attend(const KernelCall& call) {
   args.v = at.integer("value_dim");
   args.S = at.integer("sequence");
   args.window = at.integer_or("window", 0);
+  args.chunk = at.integer_or("chunk", 0);
   args.sinks = numbers<const float>(operand(call.in, 4));
   args.scale = static_cast<float>(at.number("scale"));
   args.cap = static_cast<float>(at.number_or("cap", 0));

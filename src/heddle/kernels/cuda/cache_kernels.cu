@@ -16,7 +16,9 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCacheThreads) cached_attention(CachedAttention
   const K* keys = static_cast<const K*>(args.keys);
   Q* o = static_cast<Q*>(args.o) + (t * args.h + j) * v;
   float* s = args.scores + static_cast<int64_t>(blockIdx.x) * args.S;
-  const int64_t begin = args.window > 0 ? max(seen - args.window, int64_t{0}) : 0;
+  const int64_t begin = args.chunk > 0    ? (seen - (seen > 0 ? 1 : 0)) / args.chunk * args.chunk
+                        : args.window > 0 ? max(seen - args.window, int64_t{0})
+                                          : 0;
   float most = args.sinks != nullptr ? args.sinks[j] : -3.4e38f;
   for (int64_t n = begin + threadIdx.x; n < seen; n += kCacheThreads) {
     const K* key = keys + ((first + n) * args.hk + kv) * d;

@@ -14,7 +14,7 @@ struct CachedAttentionArgs {
   void* o;             // [R,h·v], of q's type
   float* scores;       // [R·h,S]
   const float* sinks;  // [h] or null
-  int64_t R, h, hk, d, v, S, window;
+  int64_t R, h, hk, d, v, S, window, chunk;  // window, chunk 0: none
   float scale, cap;  // cap 0: none
 };
 /// A block a row and head.

@@ -10,6 +10,7 @@
 #include "heddle/kernels/host/simd_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "heddle/kernels/host/cached_attention.cpp"
+#include "heddle/kernels/cache_places.h"
 #include "heddle/kernels/host/host.h"
 #include "heddle/kernels/host/row_pieces.h"
 #include "hwy/foreach_target.h"
@@ -34,7 +35,7 @@ void CachedAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
   const auto* places = call.in[1].as<const int32_t>();
   const bool apart = call.in.size() > 3 && call.in[3];
   const auto* sinks = call.in.size() > 4 ? call.in[4].as<const float>() : nullptr;
-  const int64_t window = a.integer_or("window", 0);
+  const int64_t window = a.integer_or("window", 0), chunk = a.integer_or("chunk", 0);
   auto* scratch = reinterpret_cast<float*>(call.scratch);
   by_types(call.in[0].dtype, call.in[2].dtype, [&](auto q_type, auto k_type) HEDDLE_BODY {
     using Q = decltype(q_type);
@@ -49,7 +50,7 @@ void CachedAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
       Q* o = call.out[0].as<Q>() + (t * h + kv * g) * v;
       float* s_gS = scratch + pair * g * (S + v);
       float* o_gv = s_gS + g * S;
-      const int64_t begin = window > 0 ? std::max<int64_t>(0, seen - window) : 0;
+      const int64_t begin = first_seen(seen, window, chunk);
       for (int64_t n = begin; n < seen; ++n) {
         const K* key = keys + ((first + n) * hk + kv) * d;
         for (int64_t j = 0; j < g; ++j) s_gS[j * S + n] = scale * dot(q + j * d, key, d);

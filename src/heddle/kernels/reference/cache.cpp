@@ -3,7 +3,7 @@
 // R rows, C rows of the cache: sequences of S positions. A row has h query heads of d elements, g = h ÷ hk query
 // heads a kv head, v value elements a head. There are c latent elements, and n positionless and r rotary ones of a
 // head. Row t stands at places[t] = sequence·S + position and sees the rows of its sequence up to its own; one that
-// stands nowhere sees nothing, and zeros come out. In a window it sees the last of them only; a sink is one more
+// stands nowhere sees nothing, and zeros come out. In a window it sees the last of them only, in chunks of the sequence those of its own. A sink is one more
 // score, without a value.
 #include <cmath>
 #include <cstring>
@@ -53,13 +53,13 @@ void cached_attention(const KernelCall& call) {
   const int64_t v = a.integer("value_dim"), S = a.integer("sequence");
   const A scale = static_cast<A>(a.number("scale")), cap = static_cast<A>(a.number_or("cap", 0));
   const auto* places = call.in[1].as<const int32_t>();
-  const int64_t window = a.integer_or("window", 0);
+  const int64_t window = a.integer_or("window", 0), chunk = a.integer_or("chunk", 0);
   const Input<A> q(call.in[0]), keys(call.in[2]), values(operand(call.in, 3)), sinks(operand(call.in, 4));
   const Output<A> o(call.out[0]);
   std::vector<A> s_S(static_cast<size_t>(S));
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
     const int64_t first = places[t] < 0 ? 0 : places[t] / S * S, seen = places[t] < 0 ? 0 : places[t] % S + 1;
-    const int64_t begin = window > 0 ? std::max<int64_t>(0, seen - window) : 0;
+    const int64_t begin = first_seen(seen, window, chunk);
     for (int64_t j = 0; j < h; ++j) {
       const int64_t kv = j / (h / hk);
       const A* q_d = q.at((t * h + j) * d);

@@ -18,7 +18,7 @@ void keep_max_logits(Writer& w, ValueId q, const std::vector<ValueId>& keys, Val
   if (w.inner_ring() > 1) attributes.set("inner", w.inner_ring());
   const int64_t window = chosen == ir::none ? c.window_of(w.layer()) : 0;
   if (window > 0) attributes.set("window", window);
-  std::vector<ValueId> in{q, lse, chosen == ir::none ? w.starts() : ir::none, chosen};
+  std::vector<ValueId> in{q, lse, chosen == ir::none ? w.seen_from() : ir::none, chosen};
   in.insert(in.end(), keys.begin(), keys.end());
   const ValueId most = w.statistic({.kind = &kMaxLogits, .of = w.layer()}, {1, sizes.heads * w.head_ranks() + 1});
   w.op("max_logits", in, {}, attributes, "", {most});

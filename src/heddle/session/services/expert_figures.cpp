@@ -51,7 +51,7 @@ class ExpertFigures final : public Service {
         data.expert_layers.push_back(fmt::format("layer {}{}", layer, predicts ? " (predicts further)" : ""));
     }
     const int64_t dense = std::min(model.first_k_dense_replace, model.num_hidden_layers);
-    if (dense <= 0 || model.is_hybrid()) return;
+    if (dense <= 0 || model.interleaves()) return;
     data.expert_note =
         dense == 1 ? "layer 0 has no experts" : fmt::format("layers 0 to {} have no experts", dense - 1);
   }
