@@ -86,7 +86,6 @@ void refuse_limits_of_dense_layers(const Json& root, const std::string& place) {
 }
 
 void adopt_bailing_hybrid(Json& root, const std::string& place, std::vector<std::string>* warnings) {
-  drop_released_quantization(root);
   if (root.value("heddle", Json()).is_null()) refuse_limits_of_dense_layers(root, place);
   if (warnings == nullptr) return;
   if (const Json further = root.value("num_nextn_predict_layers", Json(0)); !further.is_null() && further != 0) {

@@ -86,7 +86,6 @@ void rewrite_v2(Json& json, const std::string& place) {
 }
 
 void adopt_v2(Json& json, const std::string& place, std::vector<std::string>* warnings) {
-  drop_released_quantization(json);
   const Json alpha = json.value("aux_loss_alpha", Json());
   if (alpha.is_number() && json.value("seq_aux", Json(true)) == true) {
     json["heddle"].emplace("sequence_aux_loss_alpha", alpha);

@@ -20,8 +20,6 @@ void rename_glm4(Json& root, const std::string& place) {
              {{"num_local_experts", "n_routed_experts"}, {"num_mtp_layers", "num_nextn_predict_layers"}});
 }
 
-void adopt_glm4(Json& root, const std::string&, std::vector<std::string>*) { drop_released_quantization(root); }
-
 void complete(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
   count_prediction_layers(c, path, warnings);
   if (!c.bias_update_rate) c.bias_update_rate = 0.001;  // section 2.3, for the first 15 trillion tokens
@@ -116,7 +114,6 @@ Family glm4_moe() {
               });
   f.read_besides = {"num_local_experts", "num_mtp_layers"};
   f.rewrite = rename_glm4;
-  f.adopt = adopt_glm4;
   f.complete = complete;
   f.holds = [](const ModelConfig& c) {
     return !c.is_latent() && c.has_experts() && c.sigmoid_scores && c.attention_bias != model::AttentionBias::all;

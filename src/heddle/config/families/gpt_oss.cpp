@@ -3,7 +3,7 @@
 // normed over the chosen.
 //
 // In its folders the tensors of a layer's experts are one, its matrices transposed and the columns of gate and up
-// in turns. Released ones hold them in MXFP4 (formats/mxfp4.h).
+// in turns. Released ones hold them in MXFP4 (formats/quantised.h).
 //
 // Sources: GptOssConfig and modeling_gpt_oss.py of Transformers 5, gone through key by key; arXiv 2508.10925,
 // section 2; the config.json files released with gpt-oss-20b and gpt-oss-120b.
@@ -31,14 +31,6 @@ void rewrite_gpt_oss(Json& root, const std::string& place) {
   join_names(root, place, {{"num_experts", "num_local_experts"}, {"experts_per_token", "num_experts_per_tok"}});
   const auto says = [&](const char* key) { return !root.value(key, Json()).is_null(); };
   if (!says("rope_scaling") && !says("rope_parameters")) root["rope_scaling"] = Json::parse(kUsualRope);
-}
-
-// MXFP4 is read; what else a file may be quantised by is refused.
-void adopt_gpt_oss(Json& root, const std::string& place, std::vector<std::string>* warnings) {
-  const Json quantised = root.value("quantization_config", Json());
-  adopt_router_loss(root, place, warnings);
-  if (quantised.is_object() && quantised.value("quant_method", Json()) != "mxfp4")
-    root["quantization_config"] = quantised;
 }
 
 // Nothing would be what is usual here.
@@ -131,7 +123,7 @@ Family gpt_oss() {
   f.read_besides = {"num_experts", "experts_per_token", "initial_context_length", "output_router_logits",
                     "router_aux_loss_coef"};
   f.rewrite = rewrite_gpt_oss;
-  f.adopt = adopt_gpt_oss;
+  f.adopt = adopt_router_loss;
   f.derive = only_experts;
   f.holds = holds_gpt_oss;
   f.spelt = spelt_gpt_oss;

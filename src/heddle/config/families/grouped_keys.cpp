@@ -124,16 +124,7 @@ void name_num_local_experts(Json& root, const std::string& place) {
   join_names(root, place, {{"num_experts", "num_local_experts"}});
 }
 
-void drop_released_quantization(Json& root) {
-  const Json of = root.value("quantization_config", Json());
-  const Json method = of.is_object() ? of.value("quant_method", Json()) : Json();
-  constexpr const char* kRead[] = {"fp8", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "fbgemm_fp8"};
-  if (std::any_of(std::begin(kRead), std::end(kRead), [&](const char* read) { return method == read; }))
-    root.erase("quantization_config");
-}
-
 void adopt_router_loss(Json& root, const std::string& place, std::vector<std::string>* warnings) {
-  drop_released_quantization(root);
   if (root.value("output_router_logits", Json()) != true || warnings == nullptr) return;
   const Json loss = root.value("router_aux_loss_coef", Json(0.001));
   warnings->push_back(

@@ -44,9 +44,6 @@ bool follows(const model::ModelConfig& config, void (*derive)(model::ModelConfig
 /// Family::rewrite: one name for the number of experts.
 void name_num_experts(Json& root, const std::string& place);
 void name_num_local_experts(Json& root, const std::string& place);
-/// Removes "quantization_config" of weights in FP8 or MXFP4, which reading the weights decodes or refuses by
-/// itself. Every other stays, and is refused as a key.
-void drop_released_quantization(Json& root);
 /// The balance loss of Transformers is one of the whole batch, and off unless asked for.
 void adopt_router_loss(Json& root, const std::string& place, std::vector<std::string>* warnings);
 

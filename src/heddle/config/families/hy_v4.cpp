@@ -23,7 +23,6 @@ using Written = nlohmann::ordered_json;
 void derive_hy_v4(ModelConfig& c) { c.indexer_norm_eps = c.rms_norm_eps; }
 
 void adopt_hy_v4(Json& root, const std::string& place, std::vector<std::string>* warnings) {
-  drop_released_quantization(root);
   const Json layers = root.value("num_nextn_predict_layers", Json());
   if (!layers.is_null() && layers != 0 && warnings != nullptr) {
     warnings->push_back(

@@ -91,8 +91,6 @@ void rewrite_mistral4(Json& root, const std::string& place) {
   take_query_scale(root, place);
 }
 
-void adopt_mistral4(Json& root, const std::string&, std::vector<std::string>*) { drop_released_quantization(root); }
-
 // Files say one length for the factor and for what the rotation is stretched from.
 bool scales_as_mistral(const ModelConfig& c) {
   return c.query_scale_beta > 0 && !c.query_scale_unturned && c.query_scale_first == 0 &&
@@ -156,7 +154,6 @@ Family beside_pictures_mistral(Family f, void (*rewrite)(Json&, const std::strin
   f.architecture = "Mistral3ForConditionalGeneration";
   f.model_type = "mistral3";
   f.rewrite = rewrite;
-  f.adopt = adopt_mistral4;
   f.spelt = spelt_ahead_of_model;
   f.also_spelt = spelt_beside_pictures;
   f.passed_over = is_of_pictures;
@@ -176,7 +173,6 @@ Family ministral3() {
   f.said = {"query_scale_length", "max_window_layers", "full_attention_interval"};
   f.read_besides = {kBeta, kLength, "rope_scaling"};
   f.rewrite = complete_rotation_ministral3;
-  f.adopt = adopt_mistral4;
   f.derive = make_dense;
   f.holds = [](const ModelConfig& c) {
     return c.is_grouped() && !c.has_experts() && !c.recurs() && !c.qk_norm && scales_as_mistral(c) &&
@@ -210,7 +206,6 @@ Family mistral4() {
                     "it must be the sum of qk_nope_head_dim and qk_rope_head_dim"});
   f.read_besides = {kBeta, kLength, "rope_scaling", "num_local_experts"};
   f.rewrite = rewrite_mistral4;
-  f.adopt = adopt_mistral4;
   f.complete = nullptr;
   f.further = nullptr;
   f.repeats = nullptr;

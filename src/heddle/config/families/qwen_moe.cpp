@@ -323,7 +323,6 @@ Family qwen3_5() {
   f.base.shared_expert_gate = false;
   f.base.n_shared_experts = f.base.shared_intermediate_size = 0;
   require_keys(f, {"num_key_value_heads"});
-  f.adopt = [](Json& root, const std::string&, std::vector<std::string>*) { drop_released_quantization(root); };
   add_keys_of_3_5(f);
   f.derive = derive_dense;
   f.complete = count_dense_predictions;
