@@ -112,7 +112,7 @@ struct Family {
   std::string_view (*repeats)(std::string_view name, std::string_view head) = nullptr;
   /// The released tensor's name for a parameter's name here. Null: the same.
   std::string (*spelt)(std::string name) = nullptr;
-  /// The same where other tensors of the model decide, by their names here. Null: they never do.
+  /// Spells it where other tensors of the model decide, by their names here. Null: they never do.
   std::string (*spelt_beside)(std::string name, const HasTensor& has) = nullptr;
   /// A further name that files of the family may give it, beside `spelt`. Null: none.
   std::string (*also_spelt)(std::string name) = nullptr;
