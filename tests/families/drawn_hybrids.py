@@ -1,6 +1,6 @@
-"""Models with Mamba-2, the gated delta rule or short convolutions beside attention, in any order of layers, for
-drawn_models.py: of each family the keys of a small config.json."""
-from drawn_models import FAMILIES, dividing, factors, grouped, mixture
+"""Models with recurrent layers beside attention, in any order of layers, for drawn_models.py: of each family the keys
+of a small config.json."""
+from drawn_models import deepseek_v3, dividing, factors, FAMILIES, grouped, latent, mixture, recurrent_layers, selecting
 
 
 def kinds_of_layers(d, keys, recurrent):
@@ -69,4 +69,50 @@ def olmo_hybrid(d):
         eos_token_id=None)
 
 
-FAMILIES |= {family.__name__: family for family in (granitemoehybrid, lfm2, lfm2_moe, olmo_hybrid)}
+def kimi_linear(d):
+    keys = deepseek_v3(d)
+    for name in ("rope_parameters", "tie_word_embeddings"):    # Transformers ties no head of this family
+        del keys[name]
+    layers, dense = keys["num_hidden_layers"], keys.pop("first_k_dense_replace")
+    types = recurrent_layers(d, keys)
+    if d.one_in(3):
+        types[-1] = "full_attention"
+    return keys | dict(num_local_experts=keys.pop("n_routed_experts"), layer_types=types,
+                       mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), linear_head_dim=d.of(8, 12, 16),
+                       linear_num_heads=d.of(1, 2, 3), linear_conv_kernel_dim=d.of(2, 3, 4))
+
+
+def bailing_hybrid(d):
+    keys = deepseek_v3(d)
+    del keys["tie_word_embeddings"]    # Transformers ties no head of this family
+    layers, dense = keys["num_hidden_layers"], keys.pop("first_k_dense_replace")
+    heads = dict(linear_num_heads=d.of(1, 2, 3)) if d.one_in(3) else {}
+    types = recurrent_layers(d, keys)
+    if "linear_attention" not in types:    # without any it is written as DeepSeek-V3
+        types[0] = "linear_attention"
+    return keys | heads | dict(
+        num_local_experts=keys.pop("n_routed_experts"), layer_types=types, pad_token_id=None,
+        eos_token_id=None, mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), head_dim=d.of(8, 12, 16),
+        short_conv_kernel_size=d.of(2, 3, 4), kda_safe_gate=not d.one_in(4), kda_lower_bound=d.of(-5.0, -5.0, -1.0, -0.2))
+
+
+def glm5_next(d):
+    """Sequences end within blocks of keys, some are shorter than one, and some have fewer blocks than are chosen."""
+    keys = latent(d) | dict(num_hidden_layers=d.randint(1, 4))
+    for name in ("rope_parameters", "qk_rope_head_dim", "first_k_dense_replace", "tie_word_embeddings"):
+        del keys[name]
+    layers, dense, block = keys["num_hidden_layers"], d.randint(0, 1), d.of(2, 2, 4)
+    groups = d.of(1, 1, 2)
+    kept, each = d.randint(1, groups), d.of(2, 4)
+    types = [kind.replace("full", "indexed") for kind in recurrent_layers(d, keys)]
+    return selecting(d, keys | dict(qk_rope_head_dim=6)) | dict(
+        qk_rope_head_dim=0, index_topk=block * d.of(1, 2, 3, 8), index_kpool=block, layer_types=types, rms_norm_eps=d.of(1e-5, 1e-2),
+        mlp_layer_types=["dense"] * dense + ["sparse"] * (layers - dense), linear_head_dim=d.of(8, 12, 16), linear_num_heads=d.of(1, 2, 3),
+        linear_conv_kernel_dim=d.of(2, 3, 4), linear_lower_bound=d.of(-5.0, -5.0, -0.5, None), hc_mult=d.of(1, 2, 3, 4),
+        hc_eps=d.of(1e-6, 1e-3), hc_sinkhorn_iters=d.of(1, 2, 20), swiglu_limit=d.of(0.1, 0.5, 10.0), n_group=groups, topk_group=kept,
+        n_routed_experts=groups * each, num_experts_per_tok=d.randint(1, kept * each), norm_topk_prob=not d.one_in(4),
+        routed_scaling_factor=d.of(1.0, 2.5))
+
+
+FAMILIES |= {family.__name__: family for family in (granitemoehybrid, lfm2, lfm2_moe, olmo_hybrid, kimi_linear, bailing_hybrid,
+                                                     glm5_next)}

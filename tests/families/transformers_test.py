@@ -32,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from drawn_models import FAMILIES, Draw    # noqa: E402
 import drawn_hybrids as _    # noqa: E402, and its families
+import drawn_latents as _    # noqa: E402, and its families
 try:
     import bailing_moe as _    # registers its model, as do the next two
     import step3p5 as _

@@ -152,8 +152,8 @@ TEST(AbsentGradient, counts_as_zero) {
 
 TEST(GradientCases, cover_every_differentiable_op) {
   std::vector<std::string> covered;
-  for (const auto& cases : {differentiable_cases(), hyper_connection_cases(), gated_stream_cases(), recurrence_cases(),
-                            selection_cases(), compression_cases()}) {
+  for (const auto& cases : {differentiable_cases(), hyper_connection_cases(), gated_stream_cases(),
+                            recurrence_cases(), selection_cases(), compression_cases()}) {
     for (const CaseMaker& maker : cases) covered.push_back(maker.make(Dtype::f64, 1).kind);
   }
   for (const ir::OpDef* def : ops::all()) {

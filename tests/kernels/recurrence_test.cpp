@@ -145,7 +145,8 @@ TEST(Recurrence, goes_on_from_a_state) {
     }
     for (const auto& [K, D] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {2, 1}, {4, 1}, {3, 2}, {2, 7}}) {
       OpCase whole = convolution_case("convolution", X, 2, 6, 5, K, true, true, false, 1, D);
-      expect_pieces_like_whole(whole, "cached_conv", Tensor(X, {2, (K - 1) * D * 5}), 6, kernels::reference_kernels(),
+      expect_pieces_like_whole(whole, "cached_conv", Tensor(X, {2, (K - 1) * D * 5}), 6,
+                               kernels::reference_kernels(),
                                X == Dtype::f64   ? 1e-14
                                : X == Dtype::f32 ? 1e-6
                                                  : 0x1p-8);

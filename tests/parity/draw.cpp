@@ -268,25 +268,6 @@ void draw_recurrence(Draw& d) {
   if (c.num_key_value_heads % cuts != 0) c.num_key_value_heads = dice.of(fitting);
 }
 
-// In half of the draws with the gated delta rule Mamba-2 in its place; in a quarter of all, layers of one block.
-void draw_blocks(Draw& d) {
-  Dice dice(d.seed, "blocks");
-  model::ModelConfig& c = d.model;
-  if (c.recurrence == model::Recurrence::gated_delta && dice.one_in(2)) {
-    c.recurrence = model::Recurrence::mamba2;
-    c.linear_projections_apart = false;
-    if (dice.one_in(2)) c.linear_step_least = 0.5, c.linear_step_most = 0.9;
-  }
-  if (!dice.one_in(c.recurrence == model::Recurrence::mamba2 ? 2 : 4) || c.selects()) return;
-  c.full_attention_interval = c.full_attention_offset = c.max_window_layers = 0;
-  c.full_attention_last = false;
-  const std::string letters = c.recurs() ? "M*-E" : "*-E";
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l)
-    c.hybrid_override_pattern += letters[static_cast<size_t>(dice.below(static_cast<int>(letters.size())))];
-  c.hybrid_override_pattern[0] = letters[0];
-  if (d.plan.lora.rank > 0) c.hybrid_override_pattern.back() = '*';
-}
-
 // In some draws each: no positions, a stream that goes on from its normed rows, blocks that add up by factors.
 void draw_stream(Draw& d) {
   Dice dice(d.seed, "stream");
@@ -570,7 +551,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_adapters(number, p);
   draw_selection(d, Dice(number, "selection"));
   draw_recurrence(d);
-  draw_blocks(d);
+  draw_blocks(d, Dice(d.seed, "blocks"));
   draw_stream(d);
   draw_optimizer(number, p);
   draw_losses(number, p);

@@ -36,6 +36,25 @@ void draw_short_convolutions(model::ModelConfig& c, Dice& dice, int64_t cuts) {
   c.linear_bias = dice.one_in(2);
 }
 
+/// In half of the draws with the gated delta rule Mamba-2 in its place; in a quarter of all, layers of one block.
+template <class Dice>
+void draw_blocks(Draw& d, Dice dice) {
+  model::ModelConfig& c = d.model;
+  if (c.recurrence == model::Recurrence::gated_delta && dice.one_in(2)) {
+    c.recurrence = model::Recurrence::mamba2;
+    c.linear_projections_apart = false;
+    if (dice.one_in(2)) c.linear_step_least = 0.5, c.linear_step_most = 0.9;
+  }
+  if (!dice.one_in(c.recurrence == model::Recurrence::mamba2 ? 2 : 4) || c.selects()) return;
+  c.full_attention_interval = c.full_attention_offset = c.max_window_layers = 0;
+  c.full_attention_last = false;
+  const std::string letters = c.recurs() ? "M*-E" : "*-E";
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l)
+    c.hybrid_override_pattern += letters[static_cast<size_t>(dice.below(static_cast<int>(letters.size())))];
+  c.hybrid_override_pattern[0] = letters[0];
+  if (d.plan.lora.rank > 0) c.hybrid_override_pattern.back() = '*';
+}
+
 template <class Dice>
 void draw_recurrent_parts(Draw& d, Dice dice) {
   model::ModelConfig& c = d.model;

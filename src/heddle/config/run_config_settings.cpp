@@ -42,8 +42,8 @@ class Table : public plan::SettingTable<RunConfig> {
     s.synonyms = key.synonyms;
     if (!key.open.empty()) s.unset = key.open;
     if (key.of == model::Key::Of::grouped || key.of == model::Key::Of::recurrent ||
-        key.of == model::Key::Of::stateful ||
-        key.of == model::Key::Of::streams || key.of == model::Key::Of::ngrams || key.of == model::Key::Of::compressed ||
+        key.of == model::Key::Of::stateful || key.of == model::Key::Of::streams ||
+        key.of == model::Key::Of::ngrams || key.of == model::Key::Of::compressed ||
         key.of == model::Key::Of::latent_grouped || key.of == model::Key::Of::grouped_compressed)
       s.unset = s.text_of(key.get(model::ModelConfig()));
     s.get = [&key](const RunConfig& c) { return key.get(c.model); };
@@ -153,9 +153,11 @@ void model_settings(Table& t) {
           page("hyper_connections"));
   t.row("model.ngram_layers")
       .acts(changes_maths,
-            "Lets these layers add embeddings of the last tokens to their streams, whose rows hashes of n-grams choose; "
+            "Lets these layers add embeddings of the last tokens to their streams, whose rows hashes of n-grams "
+            "choose; "
             "empty switches it off.",
-            "model.ngram_heads × (model.ngram_size − 1) tables of about model.ngram_vocab_size rows a layer; two maps "
+            "model.ngram_heads × (model.ngram_size − 1) tables of about model.ngram_vocab_size rows a layer; two "
+            "maps "
             "and a convolution of all streams",
             page("ngrams"));
   constexpr const char* kDropoutCost = "a word of Philox an element each way; nothing is stored";

@@ -21,7 +21,8 @@ constexpr std::string_view kMetadata = "__metadata__";
 
 // Names in the order of StoredType.
 const std::vector<std::string>& type_names() {
-  static const std::vector<std::string> names{"F64", "F32", "F16", "BF16", "I64", "I32", "U8", "F8_E4M3", "F8_E8M0", "I8"};
+  static const std::vector<std::string> names{"F64", "F32", "F16",     "BF16",    "I64",
+                                              "I32", "U8",  "F8_E4M3", "F8_E8M0", "I8"};
   return names;
 }
 

@@ -20,10 +20,9 @@
 
 namespace heddle::formats {
 
-/// The element types that are read. Those of Dtype are also written.
-/// f8_e4m3 has a sign, four bits of exponent and three of mantissa, no infinity, and one NaN of each sign
-/// (Micikevicius et al., arXiv 2209.05433). f8_e8m0 is a power of two, from 2^−127 on; its last value is NaN (OCP
-/// Microscaling Formats 1.0, section 5.4.1).
+/// The element types that are read. Those of Dtype are also written. F8_E4M3 has a sign, four bits of exponent and
+/// three of mantissa, no infinity, and one NaN of each sign (Micikevicius et al., arXiv 2209.05433). F8_E8M0 is a
+/// power of two, from 2^−127 on; its last value is NaN (OCP Microscaling Formats 1.0, section 5.4.1).
 enum class StoredType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, f8_e4m3, f8_e8m0, i8 };
 std::string_view name_of(StoredType type);  // "F64", as in the file
 StoredType stored_type(Dtype dtype);

@@ -1,233 +1,16 @@
 #include "heddle/model/keys.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "heddle/base/error.h"
+#include "heddle/model/key_rows.h"
 #include "heddle/ops/hyper_connection.h"
 
 namespace heddle::model {
 
 namespace {
 
-constexpr double kMostCount = 1 << 30;  // keeps products of two counts within 64 bits
-constexpr double kTiny = std::numeric_limits<double>::min();
-
-using C = ModelConfig;
-using Kind = Key::Kind;
-using Of = Key::Of;
-
-template <class T>
-constexpr Kind kind_of() {
-  return std::is_same_v<T, bool>          ? Kind::boolean
-         : std::is_same_v<T, double>      ? Kind::number
-         : std::is_same_v<T, std::string> ? Kind::word
-                                          : Kind::integer;
-}
-
-template <auto member>
-Key row(std::string name, double least, double most, std::string meaning, Of of = Of::any) {
-  using T = std::decay_t<decltype(std::declval<C&>().*member)>;
-  return {.name = std::move(name),
-          .kind = kind_of<T>(),
-          .least = least,
-          .most = most,
-          .meaning = std::move(meaning),
-          .get = [](const C& c) { return KeyValue(c.*member); },
-          .set = [](C& c, const KeyValue& v) { c.*member = std::get<T>(v); },
-          .of = of};
-}
-template <auto member>
-Key flag(std::string name, std::string meaning, Of of = Of::any) {
-  return row<member>(std::move(name), 0, 1, std::move(meaning), of);
-}
-template <auto member>
-Key scaling(Of of, const std::string& name, double least, std::string meaning) {
-  using T = std::decay_t<decltype(std::declval<RopeScaling&>().*member)>;
-  return {.name = "rope_scaling." + name,
-          .kind = kind_of<T>(),
-          .least = least,
-          .most = 1e9,
-          .meaning = std::move(meaning),
-          .get = [](const C& c) { return KeyValue(c.rope_scaling.value_or(RopeScaling{}).*member); },
-          .set =
-              [](C& c, const KeyValue& v) {
-                if (!c.rope_scaling) c.rope_scaling.emplace();
-                (*c.rope_scaling).*member = std::get<T>(v);
-              },
-          .of = of,
-          .given = [](const C& c) { return c.rope_scaling.has_value(); },
-          .open = "off"};
-}
-
-Key rope_type() {
-  return {
-      .name = "rope_scaling.type",
-      .kind = Kind::word,
-      .meaning =
-          "Stretching of rotary frequencies: yarn; linear, all by the factor; llama3, long waves by the "
-          "factor and short ones not at all; longrope, each pair by a factor of its own.",
-      .get = [](const C& c) { return KeyValue(std::string(word_of(c.rope_scaling.value_or(RopeScaling{}).type))); },
-      .set =
-          [](C& c, const KeyValue& v) {
-            if (!c.rope_scaling) c.rope_scaling.emplace();
-            c.rope_scaling->type = find_word<RopeType>(std::get<std::string>(v)).value_or(RopeType::yarn);
-          },
-      .of = Of::scaling,
-      .words = all_words<RopeType>(),
-      .given = [](const C& c) { return c.rope_scaling.has_value(); },
-      .open = "off",
-      .synonyms = {"rope_type"}};
-}
-
-// A key of longrope: a list of numbers. It is held in one form, however it was written.
-template <std::string RopeScaling::*member>
-Key factors(const std::string& name, std::string meaning) {
-  Key key = scaling<member>(Of::longrope, name, 0, std::move(meaning));
-  key.set = [](C& c, const KeyValue& v) {
-    if (!c.rope_scaling) c.rope_scaling.emplace();
-    const auto& text = std::get<std::string>(v);
-    const std::optional<std::vector<double>> numbers = factors_of(text);
-    (*c.rope_scaling).*member = numbers ? text_of_factors(*numbers) : text;
-  };
-  return key;
-}
-
-/// A word of an enumeration.
-template <auto member>
-Key word(std::string name, std::string meaning, Of of = Of::any) {
-  using T = std::decay_t<decltype(std::declval<C&>().*member)>;
-  return {
-      .name = std::move(name),
-      .kind = Kind::word,
-      .meaning = std::move(meaning),
-      .get = [](const C& c) { return KeyValue(std::string(word_of(c.*member))); },
-      .set = [](C& c,
-                const KeyValue& v) { c.*member = find_word<T>(std::get<std::string>(v)).value_or(C().*member); },
-      .of = of,
-      .words = all_words<T>()};
-}
-
-Key layer_pattern() {
-  return {.name = "hybrid_override_pattern",
-          .kind = Kind::word,
-          .meaning =
-              "A letter a layer that has one block alone: M a recurrence, * attention, - an MLP, E experts "
-              "(Nemotron-H). Empty: a layer has attention or a recurrence, then an MLP or experts.",
-          .get = [](const C& c) { return KeyValue(c.hybrid_override_pattern); },
-          .set = [](C& c, const KeyValue& v) { c.hybrid_override_pattern = std::get<std::string>(v); },
-          .synonyms = {"hybrid_layer_pattern", "layers_block_type", "mamba_pattern"}};
-}
-
-Key kind_pattern() {
-  return {.name = "layer_pattern",
-          .kind = Kind::word,
-          .meaning =
-              "A letter a layer: * full attention, W attention with model.sliding_window, M a recurrence. Empty: "
-              "model.full_attention_interval and its like say which layers have what.",
-          .get = [](const C& c) { return KeyValue(c.layer_pattern); },
-          .set = [](C& c, const KeyValue& v) { c.layer_pattern = std::get<std::string>(v); },
-          .synonyms = {"full_attn_idxs", "attn_layer_indices"}};
-}
-
-Key index_pattern() {
-  return {.name = "index_pattern",
-          .kind = Kind::word,
-          .meaning =
-              "A letter a layer of a model that selects keys: I has an indexer, S takes the choice of the layer "
-              "before it that has one, * attends to all keys. Empty: model.index_topk_freq and "
-              "model.index_skip_topk_offset say which layers have indexers.",
-          .get = [](const C& c) { return KeyValue(c.index_pattern); },
-          .set = [](C& c, const KeyValue& v) { c.index_pattern = std::get<std::string>(v); },
-          .synonyms = {"sparse_attention_freq", "indexer_types"}};
-}
-
-Key ngram_layers() {
-  return {.name = "ngram_layers",
-          .kind = Kind::word,
-          .meaning =
-              "Layers that add embeddings of hashed n-grams to their streams (Qwen4), with "
-              "model.hyper_connections_kind = \"gated\": their numbers, 1 being the first layer, commas between. "
-              "Empty: none.",
-          .get = [](const C& c) { return KeyValue(c.ngram_layers); },
-          .set = [](C& c, const KeyValue& v) { c.ngram_layers = std::get<std::string>(v); },
-          .synonyms = {"ple_layer_ids"}};
-}
-
-Key compression_pattern() {
-  return {.name = "compression_pattern",
-          .kind = Kind::word,
-          .meaning =
-              "A letter a layer: W, queries see a window; S, and model.index_topk entries of model.sparse_rate "
-              "tokens each, by an indexer's choice; H, and all entries, of model.heavy_rate tokens each.",
-          .get = [](const C& c) { return KeyValue(c.compression_pattern); },
-          .set = [](C& c, const KeyValue& v) { c.compression_pattern = std::get<std::string>(v); },
-          .of = Of::compressed,
-          .synonyms = {"compress_ratios", "compress_rates"}};
-}
-
-Key rotation_pattern() {
-  return {.name = "rotation_pattern",
-          .kind = Kind::word,
-          .meaning =
-              "A letter a layer, in place of model.no_rope_layer_interval: R, queries and keys are turned; -, they "
-              "are not.",
-          .get = [](const C& c) { return KeyValue(c.rotation_pattern); },
-          .set = [](C& c, const KeyValue& v) { c.rotation_pattern = std::get<std::string>(v); },
-          .of = Of::grouped,
-          .synonyms = {"no_rope_layers", "layer_rope_theta"}};
-}
-
-Key mlp_pattern() {
-  return {
-      .name = "mlp_pattern",
-      .kind = Kind::word,
-      .meaning =
-          "A letter a layer, in place of model.first_k_dense_replace: E, it has experts; -, an MLP (Llama 4).",
-      .get = [](const C& c) { return KeyValue(c.mlp_pattern); },
-      .set = [](C& c, const KeyValue& v) { c.mlp_pattern = std::get<std::string>(v); },
-      .of = Of::experts,
-      .synonyms = {"mlp_layer_types", "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval"}};
-}
-
-Key attention_bias() {
-  return {.name = "attention_bias",
-          .kind = Kind::word,
-          .meaning = "Linear maps of attention with a bias: none; qkv, of queries, keys and values; all.",
-          .get = [](const C& c) { return KeyValue(std::string(word_of(c.attention_bias))); },
-          .set =
-              [](C& c, const KeyValue& v) {
-                c.attention_bias = find_word<AttentionBias>(std::get<std::string>(v)).value_or(AttentionBias::none);
-              },
-          .of = Of::grouped,
-          .words = all_words<AttentionBias>()};
-}
-
-Key of_training(Key key) {
-  key.trains = true;
-  return key;
-}
-
-Key also_called(std::vector<std::string> names, Key key) {
-  key.synonyms = std::move(names);
-  return key;
-}
-
-Key attention() {
-  return {.name = "attention",
-          .kind = Kind::word,
-          .meaning =
-              "latent: keys and values from a latent (DeepSeek-V3); grouped: heads in groups share them (LLaMA, "
-              "Qwen3); compressed: heads share one key, the value too, and see a window and compressed keys "
-              "(DeepSeek-V4).",
-          .get = [](const C& c) { return KeyValue(std::string(word_of(c.attention))); },
-          .set =
-              [](C& c, const KeyValue& v) {
-                c.attention = find_word<C::Attention>(std::get<std::string>(v)).value_or(C::Attention::latent);
-              },
-          .words = all_words<C::Attention>(),
-          .synonyms = {"multi_latent_attention", "mla", "gqa"}};
-}
+using namespace key_rows;
 
 Key bias_update_rate() {
   return {.name = "bias_update_rate",
@@ -261,8 +44,17 @@ const std::vector<Key>& keys() {
                                                  "Number of first layers that are dense; the others have experts. "
                                                  "model.hybrid_override_pattern says it otherwise.",
                                                  Of::experts)),
-      mlp_pattern(),
-      layer_pattern(),
+      also_called(
+          {"mlp_layer_types", "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval"},
+          letters<&C::mlp_pattern>(
+              "mlp_pattern",
+              "A letter a layer, in place of model.first_k_dense_replace: E, it has experts; -, an MLP (Llama 4).",
+              Of::experts)),
+      also_called({"hybrid_layer_pattern", "layers_block_type", "mamba_pattern"},
+                  letters<&C::hybrid_override_pattern>(
+                      "hybrid_override_pattern",
+                      "A letter a layer that has one block alone: M a recurrence, * attention, - an MLP, E experts "
+                      "(Nemotron-H). Empty: a layer has attention or a recurrence, then an MLP or experts.")),
       also_called({"norm_epsilon", "layer_norm_eps", "norm_eps"},
                   row<&C::rms_norm_eps>("rms_norm_eps", 0, 1, "Added to the mean square before its root.")),
       also_called({"init_method_std", "init_std"},
@@ -305,7 +97,13 @@ const std::vector<Key>& keys() {
                                "Activation of MLPs and experts: swiglu; geglu or geglu_tanh, a gate by gelu; "
                                "without a gate: gelu; gelu_tanh, its approximation (GPT-2); relu2, the square "
                                "of what is above 0 (Nemotron).")),
-      attention(),
+      also_called(
+          {"multi_latent_attention", "mla", "gqa"},
+          word<&C::attention>(
+              "attention",
+              "latent: keys and values from a latent (DeepSeek-V3); grouped: heads in groups share them (LLaMA, "
+              "Qwen3); compressed: heads share one key, the value too, and see a window and compressed keys "
+              "(DeepSeek-V4).")),
       also_called({"n_heads", "n_head", "num_heads", "heads"},
                   row<&C::num_attention_heads>("num_attention_heads", 1, 1 << 16, "Attention heads.")),
       row<&C::q_lora_rank>("q_lora_rank", 0, 1 << 20, "Width of the queries' latent; 0 projects queries directly.",
@@ -359,7 +157,13 @@ const std::vector<Key>& keys() {
                                       "Number of first layers that each have an indexer, whatever "
                                       "model.index_topk_freq is.",
                                       Of::latent),
-      index_pattern(),
+      also_called(
+          {"sparse_attention_freq", "indexer_types"},
+          letters<&C::index_pattern>(
+              "index_pattern",
+              "A letter a layer of a model that selects keys: I has an indexer, S takes the choice of the layer "
+              "before it that has one, * attends to all keys. Empty: model.index_topk_freq and "
+              "model.index_skip_topk_offset say which layers have indexers.")),
       also_called(
           {"index_kpool"},
           word<&C::index_blocks>(
@@ -374,7 +178,13 @@ const std::vector<Key>& keys() {
                   row<&C::index_local_blocks>("index_local_blocks", 0, kMostCount,
                                               "Of the blocks up to a query's own, the last so many are always "
                                               "chosen; with model.index_blocks = \"greatest\".")),
-      compression_pattern(),
+      also_called(
+          {"compress_ratios", "compress_rates"},
+          letters<&C::compression_pattern>(
+              "compression_pattern",
+              "A letter a layer: W, queries see a window; S, and model.index_topk entries of model.sparse_rate "
+              "tokens each, by an indexer's choice; H, and all entries, of model.heavy_rate tokens each.",
+              Of::compressed)),
       row<&C::sparse_rate>("sparse_rate", 1, 1 << 20, "Tokens of an entry in layers S, whose entries overlap.",
                            Of::compressed),
       row<&C::heavy_rate>("heavy_rate", 1, 1 << 20, "Tokens of an entry in layers H.", Of::compressed),
@@ -424,7 +234,11 @@ const std::vector<Key>& keys() {
                                        "Scores s of attention become c·tanh(s ÷ c), with c the cap; 0: they "
                                        "stay (Gemma 2).",
                                        Of::grouped)),
-      also_called({"add_qkv_bias", "add_bias_linear", "qkv_bias"}, attention_bias()),
+      also_called(
+          {"add_qkv_bias", "add_bias_linear", "qkv_bias"},
+          word<&C::attention_bias>(
+              "attention_bias",
+              "Linear maps of attention with a bias: none; qkv, of queries, keys and values; all.", Of::grouped)),
       also_called({"rotary_percent"},
                   row<&C::partial_rotary_factor>(
                       "partial_rotary_factor", kTiny, 1,
@@ -439,7 +253,13 @@ const std::vector<Key>& keys() {
                                                   "Every so many-th layer turns no queries and keys (SmolLM3); 0: "
                                                   "none.",
                                                   Of::grouped)),
-      rotation_pattern(),
+      also_called(
+          {"no_rope_layers", "layer_rope_theta"},
+          letters<&C::rotation_pattern>(
+              "rotation_pattern",
+              "A letter a layer, in place of model.no_rope_layer_interval: R, queries and keys are turned; -, they "
+              "are not.",
+              Of::grouped)),
       flag<&C::qk_unit_norm>("qk_unit_norm",
                              "Layers that turn norm queries and keys behind it, head by head, without a gain "
                              "(Llama 4).",
@@ -469,7 +289,12 @@ const std::vector<Key>& keys() {
           flag<&C::window_chunks>("window_chunks",
                                   "Windows are chunks: sequences are cut every model.sliding_window tokens, "
                                   "and a query sees its own chunk up to itself (Llama 4).")),
-      kind_pattern(),
+      also_called(
+          {"full_attn_idxs", "attn_layer_indices"},
+          letters<&C::layer_pattern>(
+              "layer_pattern",
+              "A letter a layer: * full attention, W attention with model.sliding_window, M a recurrence. Empty: "
+              "model.full_attention_interval and its like say which layers have what.")),
       also_called(
           {"linear_attention", "linear_attention_type", "experimental_attention_variant"},
           word<&C::recurrence>("recurrence",
@@ -658,7 +483,13 @@ const std::vector<Key>& keys() {
       flag<&C::hyper_connections_mean>("hyper_connections_mean",
                                        "The head reads the mean of the streams, without weights (GLM-5.3).",
                                        Of::streams),
-      ngram_layers(),
+      also_called(
+          {"ple_layer_ids"},
+          letters<&C::ngram_layers>(
+              "ngram_layers",
+              "Layers that add embeddings of hashed n-grams to their streams (Qwen4), with "
+              "model.hyper_connections_kind = \"gated\": their numbers, 1 being the first layer, commas between. "
+              "Empty: none.")),
       row<&C::ngram_size>("ngram_size", 2, 16, "Tokens of the longest n-gram; the shortest has two.", Of::ngrams),
       also_called(
           {"heads_per_ngram"},

@@ -185,8 +185,9 @@ const OpDef router_bias_update{
 }  // namespace
 
 std::vector<const OpDef*> router_ops() {
-  return {&router_scores, &router_scores_dgrad, &choose, &choose_by_id, &gate,       &gate_dgrad,
-          &unit_gates,    &mixer_gate,    &mixer_gate_dgrad,    &router, &router_dgrad, &count_load, &router_bias_update};
+  return {&router_scores,     &router_scores_dgrad, &choose,           &choose_by_id, &gate,         &gate_dgrad,
+          &unit_gates,        &mixer_gate,          &mixer_gate_dgrad, &router,       &router_dgrad, &count_load,
+          &router_bias_update};
 }
 
 }  // namespace heddle::ops

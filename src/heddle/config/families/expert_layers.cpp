@@ -43,7 +43,7 @@ void set_listed(const JsonKeys& keys, const char* name, const ModelConfig& c, bo
 Written numbers_of(const ModelConfig& c, bool experts) {
   Written list = Written::array();
   for (int64_t l = 0; l < c.num_hidden_layers; ++l)
-    if (c.is_moe(l) == experts) list.push_back(l);
+    if (c.has_experts_behind(l) == experts) list.push_back(l);
   return list;
 }
 
@@ -87,7 +87,7 @@ struct Interval {
 };
 Interval interval_of(const ModelConfig& c) {
   std::vector<bool> experts;
-  for (int64_t l = 0; l < c.num_hidden_layers; ++l) experts.push_back(c.is_moe(l));
+  for (int64_t l = 0; l < c.num_hidden_layers; ++l) experts.push_back(c.has_experts_behind(l));
   const int64_t first = std::find(experts.begin(), experts.end(), true) - experts.begin();
   int64_t last = c.num_hidden_layers - 1;
   while (last > first && !experts[static_cast<size_t>(last)]) --last;
@@ -116,7 +116,8 @@ PublishedKey mlp_layer_types_key(int64_t standard) {
           .write =
               [](const ModelConfig& c) {
                 Written types = Written::array();
-                for (int64_t l = 0; l < c.num_hidden_layers; ++l) types.push_back(c.is_moe(l) ? "sparse" : "dense");
+                for (int64_t l = 0; l < c.num_hidden_layers; ++l)
+                  types.push_back(c.has_experts_behind(l) ? "sparse" : "dense");
                 return types;
               }};
 }

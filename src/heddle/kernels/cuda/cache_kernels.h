@@ -11,11 +11,11 @@ constexpr int kCacheThreads = 128;
 struct CachedAttentionArgs {
   const void *q, *keys, *values;  // [R,h·d]; of the cache: [.., hk·d], [.., hk·v] or null: of a key its first v
   const int32_t* places;
-  void* o;             // [R,h·v], of q's type
-  float* scores;       // [R·h,S]
-  const float* sinks;  // [h] or null
+  void* o;                                   // [R,h·v], of q's type
+  float* scores;                             // [R·h,S]
+  const float* sinks;                        // [h] or null
   int64_t R, h, hk, d, v, S, window, chunk;  // window, chunk 0: none
-  float scale, cap;  // cap 0: none
+  float scale, cap;                          // cap 0: none
 };
 /// A block a row and head.
 template <class Q, class K>

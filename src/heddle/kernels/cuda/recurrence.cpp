@@ -290,8 +290,8 @@ void cached_conv(const KernelCall& call) {
   args.sequences = call.updates[0].dim(0);
   const bool few = (args.K - 1) * args.D <= kMostTaps;
   by_type(call.in[0].dtype, [&]<class X>(X) {
-    launch(few ? conv_cached<X, kMostTaps> : conv_cached<X, kMostKept>, a_thread_each(args.sequences * args.C), args,
-           call.stream);
+    launch(few ? conv_cached<X, kMostTaps> : conv_cached<X, kMostKept>, a_thread_each(args.sequences * args.C),
+           args, call.stream);
   });
 }
 
@@ -301,7 +301,8 @@ Support few_taps(const ir::Listing& listing, const ir::Op& op) {
   const int64_t taps = listing.value(op.in[x + 1]).shape[1].count;
   if (taps > kMostTaps) return Support::no(fmt::format("a kernel of {} rows, at most {}", taps, kMostTaps));
   const int64_t reach = (taps - 1) * op.attributes.integer_or("dilation", 1);
-  if (reach > kMostKept) return Support::no(fmt::format("a kernel over {} rows, at most {}", reach + 1, kMostKept + 1));
+  if (reach > kMostKept)
+    return Support::no(fmt::format("a kernel over {} rows, at most {}", reach + 1, kMostKept + 1));
   return Support::yes();
 }
 

@@ -20,8 +20,8 @@
 #ifndef HEDDLE_KERNELS_HOST_CONVOLUTION_SIZES
 #define HEDDLE_KERNELS_HOST_CONVOLUTION_SIZES
 namespace heddle::kernels::host {
-constexpr int64_t kStrip = 128;   // channels
-constexpr int64_t kMostTaps = 8;  // K at most
+constexpr int64_t kStrip = 128;    // channels
+constexpr int64_t kMostTaps = 8;   // K at most
 constexpr int64_t kMostOpen = 32;  // rows of the gradient that later rows still add to
 
 struct Convolution {
@@ -431,7 +431,8 @@ Support few_taps(const ir::Listing& listing, const ir::Op& op) {
   const int64_t taps = listing.value(op.in[x + 1]).shape[1].count;
   if (taps > kMostTaps) return Support::no(fmt::format("a kernel of {} rows, at most {}", taps, kMostTaps));
   const int64_t reach = (taps - 1) * op.attributes.integer_or("dilation", 1);
-  if (reach >= kMostOpen) return Support::no(fmt::format("a kernel over {} rows, at most {}", reach + 1, kMostOpen));
+  if (reach >= kMostOpen)
+    return Support::no(fmt::format("a kernel over {} rows, at most {}", reach + 1, kMostOpen));
   return Support::yes();
 }
 

@@ -3,8 +3,8 @@
 // R rows, C rows of the cache: sequences of S positions. A row has h query heads of d elements, g = h ÷ hk query
 // heads a kv head, v value elements a head. There are c latent elements, and n positionless and r rotary ones of a
 // head. Row t stands at places[t] = sequence·S + position and sees the rows of its sequence up to its own; one that
-// stands nowhere sees nothing, and zeros come out. In a window it sees the last of them only, in chunks of the sequence those of its own. A sink is one more
-// score, without a value.
+// stands nowhere sees nothing, and zeros come out. In a window it sees the last of them only, in chunks of the
+// sequence those of its own. A sink is one more score, without a value.
 #include <cmath>
 #include <cstring>
 

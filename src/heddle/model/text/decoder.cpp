@@ -45,7 +45,8 @@ class Decoder {
     if (share.embedding || attends) w_.load_dropout(attends);
     w_.load_ids_of_rows(share.first_layer, share.layers);
     w_.load_query_scales(share.first_layer, share.layers, share.depths);
-    w_.caches() ? w_.load_places() : w_.load_starts();
+    if (w_.caches()) w_.load_places();
+    w_.load_starts();
 
     std::vector<ValueId> states =
         share.embedding ? std::vector{begin_streams(w_, ends_.embed(0, "x"))} : arrive(chunk);

@@ -254,14 +254,16 @@ ValueId Writer::rope_table_of_entries(int64_t entries, int64_t tokens) {
 void Writer::load_chunk_starts() {
   if (!config_.window_chunks || config_.sliding_window >= whole_) return;
   ir::Attributes attributes{{"sequence", whole_}, {"chunk", config_.sliding_window}};
-  if (parts_documents()) attributes.set("apart", int64_t{1});
+  if (parts_documents() && !caches()) attributes.set("apart", int64_t{1});
   if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
   chunk_starts_ = load_rows("chunk_starts", "starts", runs_ * whole_, std::move(attributes));
 }
 
+// A text that is generated is one document, of which a step of decoding knows the places alone.
 void Writer::load_starts() {
+  if (decodes()) return;
   load_chunk_starts();
-  if (!parts_documents()) return;
+  if (caches() || !parts_documents()) return;
   ir::Attributes attributes{{"sequence", whole_}};
   if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
   if ((config_.recurs() || config_.has_ngrams()) && has_pieces()) {
@@ -278,7 +280,7 @@ ir::Attributes Writer::attributes_of_positions(int64_t tp) const {
     attributes.set("cached", int64_t{1});
   } else {
     attributes.set("cp", cp()).set("tp", tp);
-    if (parts_documents()) attributes.set("apart", int64_t{1});
+    if (parts_documents() && !caches()) attributes.set("apart", int64_t{1});
     if (spec_.document_end >= 0) attributes.set("document_end", spec_.document_end);
   }
   return attributes;
