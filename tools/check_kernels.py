@@ -20,8 +20,9 @@ import sys
 # more; its tensor instruction for bf16.
 Expected = collections.namedtuple("Expected", "stack bf16 f32 older tensor", defaults=(0, 255, 255, 0, None))
 EXPECTED = {
-    "attention": Expected(bf16=168, older=184, tensor="HMMA"),      # three blocks of 128 threads, two on 8.0
-    "attention_dkv": Expected(stack=80, tensor="HMMA"),     # f32 alone spills
+    # Three blocks of 128 threads, two on 8.0; heads of four slices alone spill, eleven numbers.
+    "attention": Expected(stack=32, bf16=168, older=184, tensor="HMMA"),
+    "attention_dkv": Expected(stack=88, tensor="HMMA"),     # f32 alone spills
     "attention_dq": Expected(tensor="HMMA"),
     "product": Expected(bf16=128, f32=128, tensor="HMMA"),  # two blocks of 256 threads
     "product_wgmma": Expected(bf16=168, f32=168, tensor="HGMMA"),
@@ -35,7 +36,8 @@ EXPECTED = {
     "conv_cached": Expected(stack=128), "conv_sums": Expected(stack=32),  # the rows before one that a channel reaches, its taps
     "take_before": Expected(stack=80), "sum_behind": Expected(stack=80),  # the ranks of a piece's sequence
     "read_streams_dgrad": Expected(stack=24),  # dots of eight streams, beside what one thread makes of a row
-    "recur_forward": Expected(stack=8),
+    "recur_forward": Expected(stack=8), "conv_backward": Expected(stack=8), "compress_rows": Expected(stack=8),
+    "read_gated": Expected(stack=8), "read_gated_dgrad": Expected(stack=8),
     "recur_backward": Expected(stack=704),  # a row of the state and of its gradient, by channel
     "route": Expected(stack=144), "balance_dgrad": Expected(stack=8), "mixer_gate": Expected(stack=8),
 }

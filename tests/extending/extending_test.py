@@ -31,7 +31,7 @@ EXTENSIONS = {
     "pass": Extension(1, 3, 10, 1, 2, {"passes_test": "*", "plan_test": "*"}),
     "schedule": Extension(1, 1, 3, 1, 1, {"schedule_test": "*"}),
     "switch": Extension(0, 3, 5, 1, 2, {"passes_test": "*", "config_test": "*"}),
-    "key": Extension(0, 3, 4, 0, 0, {"config_test": "*"}),
+    "key": Extension(0, 3, 5, 0, 0, {"config_test": "*"}),
     "figure": Extension(0, 2, 7, 0, 1, {"observe_test": "Figures*"}),
     "family": Extension(1, 2, 2, 8, 1, {"config_test": "*", "runtime_test": "*FixtureParity*"}),
     "controller": Extension(1, 2, 5, 1, 2, {"train_test": "BestLoss*"}),

@@ -143,25 +143,29 @@ TEST(Quantised, StaysWithinTheFile) {
   for (int draw = 0; draw < 600; ++draw) {
     const std::vector<int64_t> wanted{any(std::vector<int64_t>{0, 1, 4, 8}),
                                       any(std::vector<int64_t>{0, 1, 8, 32})};
-    const auto near = [&](const std::string& name) {
-      const bool scale = name.find("scale") != std::string::npos;
-      const int64_t part = any(std::vector<int64_t>{1, 2, 8});
-      std::vector<int64_t> shape{scale && random() % 2 == 0 ? 1 : wanted[0], scale ? part : wanted[1] / part};
+    std::vector<Written> tensors;
+    const auto add = [&](const std::string& name, const std::string& type, int64_t size,
+                         std::vector<int64_t> shape) {
       if (random() % 8 == 0) shape.push_back(1);
       if (random() % 8 == 0) shape.erase(shape.begin());
-      return shape;
-    };
-    std::vector<Written> tensors;
-    for (const std::string name : {"w", "w_packed", "w_blocks", "w_scale", "w_scales", "w_scale_inv", "w_scale_2",
-                                   "w_global_scale", "w_shape", "w_zero_point"}) {
-      if (random() % 3 > 0) continue;
-      const auto [type, size] = any(std::vector<std::pair<std::string, int64_t>>{
-          {"F32", 4}, {"U8", 1}, {"I8", 1}, {"I32", 4}, {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"BF16", 2}, {"I64", 8}});
-      Written one{name, type, near(name), {}};
+      Written one{name, type, shape, {}};
       int64_t bytes = size;
       for (const int64_t dim : one.shape) bytes *= dim;
       one.bytes.assign(static_cast<size_t>(bytes), static_cast<uint8_t>(random()));
       tensors.push_back(one);
+    };
+    using Type = std::pair<std::string, int64_t>;
+    const auto [values, width] =
+        any(std::vector<Type>{{"U8", 1}, {"I8", 1}, {"I32", 4}, {"F8_E4M3", 1}, {"F32", 4}});
+    add(any(std::vector<std::string>{"w", "w_packed", "w_blocks"}), values, width,
+        {wanted[0], wanted[1] / any(std::vector<int64_t>{1, 2, 4, 8})});
+    for (const std::string name :
+         {"w_scale", "w_scales", "w_scale_inv", "w_scale_2", "w_global_scale", "w_shape", "w_zero_point"}) {
+      const bool factors = name.starts_with("w_scale") && name != "w_scale_2";
+      if (random() % (factors ? 2 : 8) > 0) continue;
+      const auto [type, size] =
+          any(std::vector<Type>{{"F32", 4}, {"U8", 1}, {"I32", 4}, {"F8_E4M3", 1}, {"F8_E8M0", 1}, {"BF16", 2}});
+      add(name, type, size, {any(std::vector<int64_t>{1, wanted[0]}), any(std::vector<int64_t>{1, 2, 8})});
     }
     const ScratchFolder folder;
     const ReleasedFiles files(file_of(folder, tensors));

@@ -1,6 +1,8 @@
 // The model that the tests of the cuda backend train for a step, and its data.
 #pragma once
 
+#include <map>
+
 #include "heddle/base/random.h"
 #include "heddle/model/hashed_experts.h"
 #include "heddle/model/rope_table.h"
@@ -19,7 +21,9 @@ inline model::ModelConfig step_model() {
 }
 
 inline double tiny_value(const model::ModelConfig& c, const model::Parameter& p, int64_t i) {
-  static const std::vector<double> table = model::rope_table(c, kSequence);
+  static std::map<int64_t, std::vector<double>> tables;  // by width
+  std::vector<double>& table = tables[c.rotary_width()];
+  if (table.empty() && c.turns()) table = model::rope_table(c, kSequence);
   switch (p.start) {
     case model::Parameter::Start::rope_table: return table[static_cast<size_t>(i)];
     case model::Parameter::Start::ones: return 1.0;

@@ -573,6 +573,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_gated_streams(d, Dice(number, "gated streams"));
   draw_layers(d.model, Dice(number, "layers"), p.parallel.exchange.capacity_factor == 0);
   draw_latents(c, Dice(number, "latents"), p.update.qk_clip > 0);
+  if (c.n_shared_experts == 0) c.shared_expert_average = false;
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);
@@ -597,9 +598,9 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     // A rounding more or less would send tokens to other experts: here all take all of them.
     d.model.sparse_mixer = false;
     d.model.gates_on_inputs = false;
-    // The norm of the one key that all heads share has a gradient of terms that cancel: 40 % off where fp64 has
-    // 1e-12.
-    d.model.rotary_key_norm = false;
+    // Gradients of these norms, and the root in the gate of n-grams, have terms that cancel: up to 40 % off.
+    d.model.rotary_key_norm = d.model.experts_sum_norm = false;
+    d.model.ngram_layers.clear();
     d.model.num_experts_per_tok = static_cast<int>(d.model.choices());
     d.model.n_group = d.model.topk_group = 1;
     d.model.bias_balance = d.model.zero_expert_num > 1 ? model::BiasBalance::share : model::BiasBalance::sign;
@@ -621,7 +622,8 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     }
     return d;
   }
-  if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && !dice.one_in(3)) {  // depths, and cuts among them
+  if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && d.model.index_blocks != model::IndexBlocks::gated &&
+      !dice.one_in(3)) {  // depths, and cuts among them
     const bool few = d.model.recurs(), none = few && d.model.recurrence != model::Recurrence::gated_delta &&
                                               d.model.recurrence != model::Recurrence::mamba2;
     d.model.num_nextn_predict_layers = none || d.model.has_streams() || d.model.is_compressed() ? 0

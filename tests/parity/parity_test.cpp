@@ -133,7 +133,7 @@ TEST(Parity, AdaptersInRandomLayouts) {
 // Recurrent layers among cuts of every kind.
 TEST(Parity, RecurrencesInRandomLayouts) {
   expect_one_rank_of(
-      60'000, 12, [](const Draw& d) { return d.model.recurs(); },
+      60'000, 20, [](const Draw& d) { return d.model.recurs(); },
       [](Met& met, const Draw& d) {
         const plan::Degrees& mesh = d.plan.mesh;
         met["tp"] += mesh.tp > 1;

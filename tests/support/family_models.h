@@ -30,6 +30,10 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   if (c.selects()) c.index_topk = 5, c.index_n_heads = 2, c.index_head_dim = 6;
   if (c.selects_blocks()) c.index_topk = 4, c.index_block_size = 2;
   if (c.sliding_window > 0) c.sliding_window = 5;
+  if (family.model_type == "laguna") {
+    c.max_window_layers = 1;  // as its files of two layers are read, the first of them without a window
+    c.full_attention_interval = c.full_attention_offset = 0;
+  }
   if (c.rope_scaling) c.rope_scaling->original_max_position_embeddings = 32;
   c.embedding_dropout = c.residual_dropout = c.attention_dropout = 0;
   if (c.value_head_dim > 0) c.value_head_dim = 6;

@@ -104,10 +104,10 @@ const Files& files_of(const config::Family& family) {
   adapted.initialise();
   start_from(files->base.path().string(), config::StartMoments::fresh, adapted);
   draw(adapted, 0.1);
-  files->has_adapter = why_no_adapter_files(model, adapters).empty();
+  files->has_adapter = why_no_adapter_files(adapted.options().model, adapters).empty();
   if (files->has_adapter) {
-    export_adapters(files->adapter.path().string(), model, adapters, master_tensors(adapted.state()),
-                    files->base.path().string());
+    export_adapters(files->adapter.path().string(), adapted.options().model, adapters,
+                    master_tensors(adapted.state()), files->base.path().string());
   }
   save_trainer(files->checkpoints.path().string(), {}, adapted);
   return *files;

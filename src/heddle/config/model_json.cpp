@@ -155,6 +155,18 @@ Json read_config_json(const std::string& path) {
   return json;
 }
 
+const Family* family_beside(const std::string& weights) {
+  std::error_code ignored;
+  const std::filesystem::path given(weights);
+  const auto file = (std::filesystem::is_directory(given, ignored) ? given : given.parent_path()) / "config.json";
+  if (!std::filesystem::exists(file, ignored)) return nullptr;
+  try {
+    return find_family(read_config_json(file));
+  } catch (const ConfigError&) {
+    return nullptr;  // whoever reads the model says what is wrong
+  }
+}
+
 ModelConfig read_model_config(const std::string& path) {
   return model_config_from_json(read_config_json(path), path);
 }

@@ -31,6 +31,9 @@ model::ModelConfig read_model_config(const std::string& path);
 /// same folder lack are not counted.
 model::ModelConfig read_huggingface_config(const std::string& path, std::vector<std::string>* warnings = nullptr);
 
+/// The family of the config.json beside released weights, a folder or a file; null where it says none.
+const struct Family* family_beside(const std::string& weights);
+
 /// True if a folder is a released model's: it has a config.json, and is no run's or checkpoint's.
 bool is_released_folder(const std::string& path);
 

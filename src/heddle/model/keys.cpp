@@ -463,11 +463,11 @@ const std::vector<Key>& keys() {
           "no "
           "stream goes into another (Hy4); gated, a weight an element of what is read (Qwen4).",
           Of::streams),
-      also_called({"hc_magnitude"},
-                  row<&C::hyper_connections_magnitude>(
-                      "hyper_connections_magnitude", kTiny, 1e6,
-                      "The most that a weight of writing is, with model.hyper_connections_kind = \"independent\".",
-                      Of::streams)),
+      also_called(
+          {"hc_magnitude"},
+          row<&C::hyper_connections_magnitude>(
+              "hyper_connections_magnitude", kTiny, 1e6,
+              "The most that a weight of writing is, with the kind \"independent\" of streams.", Of::streams)),
       also_called({"hc_sinkhorn_iters", "sinkhorn_iterations"},
                   row<&C::hyper_connections_iterations>(
                       "hyper_connections_iterations", 1, ops::kMostStreamIterations,
@@ -478,18 +478,17 @@ const std::vector<Key>& keys() {
       also_called({"hc_lowrank"}, row<&C::hyper_connections_rank>(
                                       "hyper_connections_rank", 1, 1 << 20,
                                       "Width of the middle of the maps that make weights of reading, with "
-                                      "model.hyper_connections_kind = \"gated\".",
+                                      "the kind \"gated\" of streams.",
                                       Of::streams)),
       flag<&C::hyper_connections_mean>("hyper_connections_mean",
                                        "The head reads the mean of the streams, without weights (GLM-5.3).",
                                        Of::streams),
-      also_called(
-          {"ple_layer_ids"},
-          letters<&C::ngram_layers>(
-              "ngram_layers",
-              "Layers that add embeddings of hashed n-grams to their streams (Qwen4), with "
-              "model.hyper_connections_kind = \"gated\": their numbers, 1 being the first layer, commas between. "
-              "Empty: none.")),
+      also_called({"ple_layer_ids"},
+                  letters<&C::ngram_layers>(
+                      "ngram_layers",
+                      "Layers that add embeddings of hashed n-grams to their streams (Qwen4), with "
+                      "the kind \"gated\" of streams: their numbers, 1 being the first layer, commas between. "
+                      "Empty: none.")),
       row<&C::ngram_size>("ngram_size", 2, 16, "Tokens of the longest n-gram; the shortest has two.", Of::ngrams),
       also_called(
           {"heads_per_ngram"},

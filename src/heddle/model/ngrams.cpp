@@ -93,7 +93,7 @@ void validate_ngrams(const ModelConfig& c) {
   const int64_t each = ngram_sizes(c, 0).each(), layers = std::ssize(ngram_layers_of(c));
   if (!c.has_gated_streams()) {
     config_error(
-        "model.ngram_layers needs model.hyper_connections and model.hyper_connections_kind = \"gated\": "
+        "model.ngram_layers needs model.hyper_connections of the kind \"gated\": "
         "embeddings of n-grams are added to streams");
   }
   if (each * layers > kMostTables) {

@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/config/families/family.h"
+#include "heddle/config/model_json.h"
 
 namespace heddle::train {
 
@@ -60,13 +61,19 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
     }
     return stored;
   };
+  const config::Family* family = config::family_beside(path);
   for (const ReleasedSlice& slice : released_slices(parameters)) {
-    // As the folder's family has it.
+    // As the folder's family has it; else as any that has a tensor of this shape, or one at all.
     const std::vector<config::ReleasedPlace> places =
-        config::places_of(slice.name, slice.shape, slice.experts, slice.joined);
-    const auto found = std::find_if(places.begin(), places.end(), [&](const config::ReleasedPlace& place) {
-      return has_values(files_, place.name);
+        config::places_of(slice.name, slice.shape, slice.experts, slice.joined, family);
+    auto found = std::find_if(places.begin(), places.end(), [&](const config::ReleasedPlace& place) {
+      const formats::StoredTensor* stored = files_.find(place.name);
+      return stored != nullptr && stored->shape == placed(place, slice).shape;
     });
+    if (found == places.end()) {
+      found = std::find_if(places.begin(), places.end(),
+                           [&](const config::ReleasedPlace& place) { return has_values(files_, place.name); });
+    }
     const auto own = std::find_if(places.begin(), places.end(),
                                   [&](const config::ReleasedPlace& each) { return each.name == slice.name; });
     const config::ReleasedPlace place = placed(found == places.end() ? *own : *found, slice);

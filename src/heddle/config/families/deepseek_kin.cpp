@@ -232,7 +232,8 @@ Family axk1() {
   f.complete = complete_axk1;
   f.further = copies_axk1;
   f.holds = [](const ModelConfig& c) {
-    return c.is_latent() && c.experts_sum_norm && c.has_experts() && !c.selects() && c.q_lora_rank > 0;
+    return c.is_latent() && c.experts_sum_norm && c.has_experts() && !c.selects() && !c.recurs() &&
+           c.q_lora_rank > 0;
   };
   // Dense layers have a norm of that name, which nothing reads.
   f.passed_over = [](std::string_view name, const HasTensor& has) {

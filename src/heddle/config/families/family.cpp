@@ -322,11 +322,10 @@ ReleasedPlace place_in(const Family& family, const std::string& name, const std:
 }
 
 std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
-                                     const JoinedRows& joined) {
+                                     const JoinedRows& joined, const Family* own) {
   std::vector<ReleasedPlace> places;
   const auto add = [&](const ReleasedPlace& other) {
-    if (std::none_of(places.begin(), places.end(), [&](const ReleasedPlace& p) { return p.name == other.name; }))
-      places.push_back(other);
+    if (std::find(places.begin(), places.end(), other) == places.end()) places.push_back(other);
   };
   const auto add_of = [&](const Family& family) {
     ReleasedPlace other = place_in(family, name, shape, experts, joined);
@@ -338,6 +337,7 @@ std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<
     other.name.erase(0, family.may_lack.size());
     add(other);
   };
+  if (own != nullptr) add_of(*own);
   for (const Family& family : families())
     if (family.renames != nullptr && family.renames(name)) add_of(family);
   add({.name = name, .shape = shape, .row_step = shape.empty() ? 1 : shape.back()});

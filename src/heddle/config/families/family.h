@@ -151,10 +151,10 @@ std::string name_in(const Family& family, const std::string& name);
 /// of none).
 ReleasedPlace place_in(const Family& family, const std::string& name, const std::vector<int64_t>& shape,
                        int64_t experts, const JoinedRows& joined = {});
-/// The places in any family's folders, each name once: those of families that rename it, that of its own name here,
-/// then the others.
+/// The places in any family's folders, each once. Those in folders of `own` come first (null: not known). Then come
+/// those of families that rename it, that of its own name here, and the others.
 std::vector<ReleasedPlace> places_of(const std::string& name, const std::vector<int64_t>& shape, int64_t experts,
-                                     const JoinedRows& joined = {});
+                                     const JoinedRows& joined = {}, const Family* own = nullptr);
 /// True if a family passes over a tensor of that name in a folder with others.
 bool is_passed_over(std::string_view name, const HasTensor& has);
 

@@ -151,7 +151,7 @@ bool has_factors(const ModelConfig& c) {
 }
 
 bool has_windows_granite(const ModelConfig& c) {
-  return has_factors(c) && c.attention_sinks && !c.sinks_in_windows && c.window_rotary_factor == 0 &&
+  return has_factors(c) && !c.recurs() && c.attention_sinks && !c.sinks_in_windows && c.window_rotary_factor == 0 &&
          !c.learns_positions();
 }
 

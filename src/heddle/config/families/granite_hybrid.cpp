@@ -106,6 +106,11 @@ bool holds_granite_4(const ModelConfig& c) {
   if (c.recurs() && (c.recurrence != Recurrence::mamba2 || c.linear_values_width() % c.hidden_size != 0))
     return false;
   const bool has_shared = c.n_shared_experts == 1 && c.shared_intermediate_size > 0;
+  const ModelConfig usual;  // a file of a dense model says nothing of experts
+  if (!c.has_experts() && (c.n_routed_experts != usual.n_routed_experts || !c.norm_topk_prob ||
+                           c.num_experts_per_tok != usual.num_experts_per_tok ||
+                           c.moe_intermediate_size != usual.moe_intermediate_size))
+    return false;
   return (c.recurs() || c.positions == Positions::none) && !c.is_hybrid() && c.is_grouped() && !c.qk_norm &&
          c.attention_scale > 0 && c.sliding_window == 0 && !c.attention_sinks && follows(c, derive_granite_4) &&
          (!c.has_experts() || (has_shared && !c.sigmoid_scores && c.norm_topk_prob));

@@ -170,8 +170,8 @@ PublishedKey topk_blocks() {
 bool holds_m3(const ModelConfig& c) {
   return c.is_grouped() && c.qk_norm && !c.qk_norm_all_heads && c.sigmoid_scores && c.topk_bias &&
          c.norm_topk_prob && c.zero_centered_norms && c.swiglu_limit > 0 && c.n_shared_experts == 1 &&
-         c.sliding_window == 0 && !c.recurs() && !c.is_hybrid() && c.norm_places == model::NormPlaces::before &&
-         (!c.selects() || c.index_blocks == IndexBlocks::greatest);
+         c.sliding_window == 0 && !c.recurs() && !c.is_hybrid() && !c.shortcut_experts &&
+         c.norm_places == model::NormPlaces::before && (!c.selects() || c.index_blocks == IndexBlocks::greatest);
 }
 
 // Gate above up, of a dense MLP or a shared expert.

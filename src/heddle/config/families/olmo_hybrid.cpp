@@ -144,7 +144,7 @@ Family olmo_hybrid() {
   f.holds = [](const ModelConfig& c) {
     return c.recurrence == Recurrence::gated_delta && c.norm_places == NormPlaces::mixed && c.is_grouped() &&
            c.linear_tensors_apart && c.qk_norm && c.qk_norm_all_heads && c.linear_norm_eps == 1e-5 &&
-           !c.has_experts() && !c.learns_positions();
+           !c.has_experts() && !c.learns_positions() && (c.turns() || c.rope_theta == ModelConfig().rope_theta);
   };
   f.presets = {{"olmo-hybrid-7b", hybrid_7b()}};
   return f;

@@ -13,6 +13,7 @@ struct ReleasedPlace {
   std::vector<int64_t> shape;  // of the tensor of that name
   int64_t first = 0, row_step = 1, column_step = 1;
   bool is_whole = true;
+  bool operator==(const ReleasedPlace&) const = default;
 
   /// The place of an element of a matrix (or vector, which is one row) of so many columns.
   int64_t at(int64_t element, int64_t columns) const {
