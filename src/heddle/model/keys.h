@@ -27,9 +27,9 @@ struct Key {
     experts,
     recurrent,
     stateful,  // recurrent, with states: not by short convolutions alone
-    streams,  // several of the residual
-    ngrams,   // embeddings of n-grams
-    scaling,  // rotary positions that are stretched, in any way; then of some ways alone
+    streams,   // several of the residual
+    ngrams,    // embeddings of n-grams
+    scaling,   // rotary positions that are stretched, in any way; then of some ways alone
     yarn,
     llama3,
     longrope,

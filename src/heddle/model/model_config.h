@@ -250,7 +250,7 @@ struct ModelConfig {
   bool norm_bias = true;         // of Norm::layer
   bool parallel_blocks = false;  // both blocks of a layer read its one norm and add to the stream (Cohere)
   NormPlaces norm_places = NormPlaces::before;
-  int64_t gated_norm_rank = 0;  // norms ahead of attention and of experts are gated by an MLP so wide (A.X-K2)
+  int64_t gated_norm_rank = 0;       // norms ahead of attention and of experts are gated by an MLP so wide (A.X-K2)
   bool zero_centered_norms = false;  // a root-mean-square norm multiplies by 1 + its weight
   Positions positions = Positions::rotary;
   Activation activation = Activation::swiglu;
@@ -281,8 +281,9 @@ struct ModelConfig {
   int64_t index_skip_topk_offset = 2;  // so many first layers each have one
   std::string index_pattern;           // a letter a layer (Selection) in place of these two; empty: they say it
   IndexBlocks index_blocks = IndexBlocks::none;
-  int64_t index_block_size = 16;   // keys of a block, counted from the sequence's start
-  int64_t index_local_blocks = 0;  // of the blocks up to a query's own the last so many are always chosen (greatest)
+  int64_t index_block_size = 16;  // keys of a block, counted from the sequence's start
+  int64_t index_local_blocks =
+      0;  // of the blocks up to a query's own the last so many are always chosen (greatest)
 
   // Compressed attention (DeepSeek-V4): heads share one key, which is the value too. Queries see a window, and in
   // some layers entries that each stand for many tokens
@@ -302,15 +303,15 @@ struct ModelConfig {
   bool keys_are_values = false;  // in layers with full attention, ahead of norms and rotation (Gemma 4)
   AttentionGate attention_gate = AttentionGate::none;
   bool attention_gate_softplus = false;  // ln(1 + e^x) in place of the sigmoid (Laguna)
-  int64_t value_head_dim = 0;          // 0: head_dim
-  double value_multiplier = 1;         // of values
-  double attention_scale = 0;          // of scores; 0: 1 ÷ √ of a key's width
-  double attention_logit_cap = 0;      // scores s become c·tanh(s ÷ c); 0: they stay
-  double partial_rotary_factor = 1;    // of a head, from its first element on, this part has positions
-  double turning_pairs_factor = 1;     // of its pairs, the first so many turn, as fast as if all did (Gemma 4)
-  int64_t no_rope_layer_interval = 0;  // every so many-th layer turns nothing; 0: each turns
-  std::string rotation_pattern;        // in place of that a letter a layer: R it turns, - it does not
-  bool qk_unit_norm = false;           // in layers that turn, head by head after rotation, without a gain (Llama 4)
+  int64_t value_head_dim = 0;            // 0: head_dim
+  double value_multiplier = 1;           // of values
+  double attention_scale = 0;            // of scores; 0: 1 ÷ √ of a key's width
+  double attention_logit_cap = 0;        // scores s become c·tanh(s ÷ c); 0: they stay
+  double partial_rotary_factor = 1;      // of a head, from its first element on, this part has positions
+  double turning_pairs_factor = 1;       // of its pairs, the first so many turn, as fast as if all did (Gemma 4)
+  int64_t no_rope_layer_interval = 0;    // every so many-th layer turns nothing; 0: each turns
+  std::string rotation_pattern;          // in place of that a letter a layer: R it turns, - it does not
+  bool qk_unit_norm = false;  // in layers that turn, head by head after rotation, without a gain (Llama 4)
   AttentionBias attention_bias = AttentionBias::none;
   bool mlp_bias = false;  // of dense layers
 
@@ -350,7 +351,7 @@ struct ModelConfig {
   bool linear_full_gates = false;         // one map makes its decays, one its gate, in place of two each (Ling 3)
   double linear_norm_eps = 0;             // of the norm of a recurrence's output; 0: rms_norm_eps
   bool linear_double_beta = false;        // of the gated delta rule: a step goes up to 2 (OLMo Hybrid)
-  bool linear_bias = false;  // of the linear maps of Mamba-2; and of all maps of a short convolution
+  bool linear_bias = false;               // of the linear maps of Mamba-2; and of all maps of a short convolution
   bool linear_sigmoid_gate = false;       // the gated delta rule's output has a sigmoid as gate, not silu (Qwen4)
 
   // Windows of attention: which layers have them
@@ -360,7 +361,7 @@ struct ModelConfig {
   int64_t full_attention_offset = 0;    // counted from this layer, the first being 0, in place of the first
   bool full_attention_last = false;     // the last layer has it too
   bool window_chunks = false;  // windows are chunks: a query sees its own, up to itself, and no other (Llama 4)
-  std::string layer_pattern;            // a letter a layer (LayerKind) in place of these; empty: they say it
+  std::string layer_pattern;   // a letter a layer (LayerKind) in place of these; empty: they say it
   // Layers with a window differ from the others in these; 0: they do not
   int64_t window_attention_heads = 0;
   int64_t window_key_value_heads = 0;
@@ -373,8 +374,8 @@ struct ModelConfig {
   double window_rope_theta = 0;     // and their positions are not stretched, and all pairs turn
   double window_rotary_factor = 0;  // in place of partial_rotary_factor; only with window_rope_theta
 
-  // A query is multiplied by 1 + beta·ln(1 + ⌊(position + first) ÷ length⌋); beta 0: it is not. Positions count from
-  // 0 in their document (Llama 4, Ministral 3, Mistral 4)
+  // A query is multiplied by 1 + beta·ln(1 + ⌊(position + first) ÷ length⌋); beta 0: it is not. Positions count
+  // from 0 in their document (Llama 4, Ministral 3, Mistral 4)
   double query_scale_beta = 0;
   int64_t query_scale_length = 8192;
   int64_t query_scale_first = 0;
@@ -407,8 +408,8 @@ struct ModelConfig {
   double final_logit_cap = 0;  // logits l become c·tanh(l ÷ c); 0: they stay
   bool head_bias = false;      // of the logits
 
-  // Embeddings of n-grams that some layers add to their streams (Qwen4). The last tokens are hashed to rows of tables
-  // (model/ngrams.h).
+  // Embeddings of n-grams that some layers add to their streams (Qwen4). The last tokens are hashed to rows of
+  // tables (model/ngrams.h).
   std::string ngram_layers;               // their numbers, 1 being the first layer, commas between; empty: none
   int64_t ngram_size = 3;                 // tokens of the longest n-gram; the shortest has two
   int64_t ngram_heads = 8;                // tables of n-grams of one length, each with a hash of its own
@@ -439,9 +440,9 @@ struct ModelConfig {
   bool norm_topk_prob = true;
   bool gates_on_inputs = false;        // a gate multiplies what its expert reads, not what it makes (Llama 4)
   bool shared_expert_average = false;  // the mean of routed and shared experts, not their sum (Command A+)
-  bool sigmoid_scores = true;    // else softmax
-  bool softplus_scores = false;  // √softplus of the logits in their place (DeepSeek-V4)
-  bool sparse_mixer = false;     // two experts, each gated by a softmax over those whose logits are close (Phi-MoE)
+  bool sigmoid_scores = true;          // else softmax
+  bool softplus_scores = false;        // √softplus of the logits in their place (DeepSeek-V4)
+  bool sparse_mixer = false;  // two experts, each gated by a softmax over those whose logits are close (Phi-MoE)
   double router_jitter_noise = 0.01;  // how close they are, relative to the larger: twice this
   bool topk_bias = true;              // balance by a bias on the choice (aux-loss-free)
   int64_t num_hash_layers = 0;  // those of the first layers that have experts choose by token id (DeepSeek-V4)
@@ -640,8 +641,7 @@ struct ModelConfig {
   bool attends() const { return !is_hybrid() || has(Block::attention) || num_nextn_predict_layers > 0; }
   bool turns() const { return positions == Positions::rotary; }
   bool turns_in(int64_t layer) const {
-    if (layer < std::ssize(rotation_pattern))
-      return turns() && rotation_pattern[static_cast<size_t>(layer)] == 'R';
+    if (layer < std::ssize(rotation_pattern)) return turns() && rotation_pattern[static_cast<size_t>(layer)] == 'R';
     const bool every_nth = no_rope_layer_interval > 0 && layer < num_hidden_layers;
     return turns() && !(every_nth && (layer + 1) % no_rope_layer_interval == 0);
   }
@@ -656,9 +656,7 @@ struct ModelConfig {
   bool has_streams() const { return hyper_connections > 0; }
   /// True if streams are read by weights of their elements. Then they are normed as they are read, and layers and
   /// head have no norms of their own.
-  bool has_gated_streams() const {
-    return has_streams() && hyper_connections_kind == HyperConnection::gated;
-  }
+  bool has_gated_streams() const { return has_streams() && hyper_connections_kind == HyperConnection::gated; }
   bool has_ngrams() const { return !ngram_layers.empty(); }
   /// Width of a token's embedding of n-grams.
   int64_t ngram_width() const { return ngram_embedding_size > 0 ? ngram_embedding_size : hidden_size; }

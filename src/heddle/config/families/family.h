@@ -85,7 +85,8 @@ struct Preset {
 struct Family {
   std::string architecture, model_type;  // "DeepseekV3ForCausalLM", "deepseek_v3"
   std::string also_architecture = {};    // what its files may say instead; "": nothing
-  /// The model_type of the text model in folders of other models beside it, where it is not always the same. "": any.
+  /// The model_type of the text model in folders of other models beside it, where it is not always the same. "":
+  /// any.
   std::string text_type = {};
   /// Properties of its models that no key of theirs says.
   model::ModelConfig base;

@@ -73,8 +73,8 @@ struct Shape : ModelConfig {
   bool operator==(const Shape&) const = default;
 
  private:
-  int64_t count_of(Block block) const;      // in the pattern
-  int64_t layers_with_experts() const;      // by model.mlp_pattern
+  int64_t count_of(Block block) const;  // in the pattern
+  int64_t layers_with_experts() const;  // by model.mlp_pattern
 };
 
 /// A model that Heddle trains. Keys that it does not use are those of Shape().
