@@ -605,8 +605,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
     d.model.n_group = d.model.topk_group = 1;
     d.model.bias_balance = d.model.zero_expert_num > 1 ? model::BiasBalance::share : model::BiasBalance::sign;
     if (d.model.selects()) d.model.index_topk = kTakesAll;
-    // Each norm multiplies the gradient of a row of zeros that sees no other by the root of 1 ÷ epsilon. Behind
-    // twelve norms of 1e-6 it was 1e40, more than fp32 has.
+    // Each norm multiplies a lone zero row's gradient by the root of 1 ÷ epsilon: to 1e40 behind twelve of 1e-6.
     if (d.plan.document_end >= 0) d.model.rms_norm_eps = 1e-2;
     // And more, as far as one rank is from fp64. Of one number that may be next to nothing by chance: three times
     // the 1 % by which bf16 is off in the few numbers that dominate a z-loss.
@@ -624,8 +623,9 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   }
   if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && d.model.index_blocks != model::IndexBlocks::gated &&
       !dice.one_in(3)) {  // depths, and cuts among them
-    const bool few = d.model.recurs(), none = few && d.model.recurrence != model::Recurrence::gated_delta &&
-                                              d.model.recurrence != model::Recurrence::mamba2;
+    const bool few = d.model.recurs(), none = (few && d.model.recurrence != model::Recurrence::gated_delta &&
+                                               d.model.recurrence != model::Recurrence::mamba2) ||
+                                              d.model.has_kind(model::LayerKind::window);
     d.model.num_nextn_predict_layers = none || d.model.has_streams() || d.model.is_compressed() ? 0
                                        : few                                                    ? 1
                                              : dice.of({1, 1, 2});
