@@ -2,13 +2,10 @@
 // together.
 #include <gtest/gtest.h>
 
-#include <fstream>
-
-#include "heddle/base/error.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
 #include "heddle/config/run_config.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/released_config.h"
 
 namespace heddle::config {
 namespace {
@@ -16,20 +13,10 @@ namespace {
 using model::IndexBlocks;
 using model::ModelConfig;
 
-class MiniMaxM3 : public testing::Test {
+class MiniMaxM3 : public ReleasedConfig {
  protected:
-  std::string read(const Json& json) {
-    std::ofstream(folder_ / "config.json") << json.dump();
-    warnings_.clear();
-    try {
-      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
-  }
   void refused(const Json& json, const char* part) {
-    const std::string found = read(json);
+    const std::string found = message(json);
     EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
   }
   static Json with(Json json, const char* change) {
@@ -53,14 +40,10 @@ class MiniMaxM3 : public testing::Test {
     json["mlp_layer_types"] = Json(60, "sparse");
     return json;
   }
-
-  ScratchFolder folder_;
-  ModelConfig read_;
-  std::vector<std::string> warnings_;
 };
 
 TEST_F(MiniMaxM3, IsReadAsTransformersWritesIt) {
-  EXPECT_EQ(read(text()), "");
+  EXPECT_EQ(message(text()), "");
   EXPECT_TRUE(warnings_.empty()) << warnings_[0];
   EXPECT_EQ(read_, preset("minimax-m3"));
   EXPECT_EQ(family_of(read_).model_type, "minimax_m3_vl_text");
@@ -68,18 +51,18 @@ TEST_F(MiniMaxM3, IsReadAsTransformersWritesIt) {
   Json mixed = with(text(), R"({"num_hidden_layers": 4, "shared_intermediate_size": 1024})");
   mixed["layer_types"] = {"full_attention", "minimax_m3_sparse", "full_attention", "minimax_m3_sparse"};
   mixed["mlp_layer_types"] = {"dense", "dense", "sparse", "sparse"};
-  EXPECT_EQ(read(mixed), "");
+  EXPECT_EQ(message(mixed), "");
   EXPECT_EQ(read_.index_pattern, "*I*I");
   EXPECT_EQ(read_.index_topk, 2048);
   EXPECT_EQ(read_.first_k_dense_replace, 2);
   EXPECT_EQ(read_.shared_width(), 1024);
   EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_);
   mixed["mlp_layer_types"] = {"sparse", "dense", "sparse", "dense"};
-  EXPECT_EQ(read(mixed), "");
+  EXPECT_EQ(message(mixed), "");
   EXPECT_EQ(read_.mlp_pattern, "E-E-");
   EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_);
   mixed.erase("layer_types");
-  EXPECT_EQ(read(mixed), "");
+  EXPECT_EQ(message(mixed), "");
   EXPECT_FALSE(read_.selects());
   EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_);
 }
@@ -98,7 +81,7 @@ TEST_F(MiniMaxM3, ReleasedFilesSayTheSame) {
              {"tie_word_embeddings", false},
              {"vision_config", Json::object()},
              {"text_config", inner}};
-  EXPECT_EQ(read(outer), "");
+  EXPECT_EQ(message(outer), "");
   EXPECT_TRUE(warnings_.empty()) << warnings_[0];
   ModelConfig expected = preset("minimax-m3");
   expected.num_hidden_layers = 4;
@@ -110,7 +93,7 @@ TEST_F(MiniMaxM3, ReleasedFilesSayTheSame) {
   EXPECT_EQ(read_, expected);
   outer["text_config"]["sparse_attention_config"]["sparse_value"] = 1;
   outer["text_config"].erase("partial_rotary_factor");
-  EXPECT_EQ(read(outer), "");
+  EXPECT_EQ(message(outer), "");
   EXPECT_EQ(read_.partial_rotary_factor, 1);
   ASSERT_EQ(warnings_.size(), 2);
   const std::string both = warnings_[0] + warnings_[1];

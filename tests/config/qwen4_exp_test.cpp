@@ -1,12 +1,9 @@
 // Qwen4-Exp: its keys, as Transformers writes them and as released files have them.
 #include <gtest/gtest.h>
 
-#include <fstream>
-
-#include "heddle/base/error.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/released_config.h"
 
 namespace heddle::config {
 namespace {
@@ -28,23 +25,13 @@ Json keys_of_qwen4() {
     "split_ngram_parts": 3, "eos_token_id": [5, 6]})");
 }
 
-class Qwen4 : public testing::Test {
+class Qwen4 : public ReleasedConfig {
  protected:
   std::string refusal(const Json& change) {
     Json json = keys_of_qwen4();
     json.merge_patch(change);
-    std::ofstream(folder_ / "config.json") << json.dump();
-    warnings_.clear();
-    try {
-      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
+    return message(json);
   }
-  ScratchFolder folder_;
-  ModelConfig read_;
-  std::vector<std::string> warnings_;
 };
 
 TEST_F(Qwen4, IsRead) {

@@ -2,13 +2,11 @@
 // they are read as their presets. And what these families refuse.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/error.h"
 #include "heddle/config/model_json.h"
 #include "heddle/config/run_config.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/released_config.h"
 
 namespace heddle::config {
 namespace {
@@ -122,34 +120,11 @@ Json dots3() {
     "audio_config": {}, "vocab_size": 152064})");
 }
 
-class ReleasedLatents : public testing::Test {
+class ReleasedLatents : public ReleasedConfig {
  protected:
-  // "" if the file is read.
-  std::string message(const Json& file) {
-    std::ofstream(folder_ / "config.json") << file.dump();
-    warnings_.clear();
-    try {
-      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
-  }
-  std::string message(Json file, const std::string& change) {
-    file.update(Json::parse(change));  // null stays
-    return message(file);
-  }
-  void expect_read(const Json& file, const std::string& change = "{}") {
-    EXPECT_EQ(message(file, change), "") << change;
-    EXPECT_EQ(warnings_, std::vector<std::string>{}) << change;
-    EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_) << change;
-  }
   void refused(const Json& file, const std::string& change, const std::string& part) {
     EXPECT_NE(message(file, change).find(part), std::string::npos) << message(file, change);
   }
-  ScratchFolder folder_;
-  model::ModelConfig read_;
-  std::vector<std::string> warnings_;
 };
 
 constexpr const char* kMistral3 = "Mistral3ForConditionalGeneration";

@@ -2,13 +2,11 @@
 // side by side, Granite's windows. They are read as their presets; and what these families refuse.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/error.h"
 #include "heddle/config/model_json.h"
 #include "heddle/config/run_config.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/released_config.h"
 
 namespace heddle::config {
 namespace {
@@ -85,28 +83,8 @@ Json small_granite(const char* architecture, const char* model_type) {
   return file;
 }
 
-class ReleasedLayers : public testing::Test {
+class ReleasedLayers : public ReleasedConfig {
  protected:
-  // "" if the file is read.
-  std::string message(const Json& file) {
-    std::ofstream(folder_ / "config.json") << file.dump();
-    warnings_.clear();
-    try {
-      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
-  }
-  std::string message(Json file, const std::string& change) {
-    file.update(Json::parse(change));  // null stays
-    return message(file);
-  }
-  void expect_read(const Json& file, const std::string& change = "{}") {
-    EXPECT_EQ(message(file, change), "") << change;
-    EXPECT_EQ(warnings_, std::vector<std::string>{}) << change;
-    EXPECT_EQ(model_config_from_json(model_config_to_json(read_), "x"), read_) << change;
-  }
   std::string turned() const {
     std::string letters;
     for (int64_t l = 0; l < read_.num_hidden_layers; ++l) letters += read_.turns_in(l) ? 'R' : '-';
@@ -122,9 +100,6 @@ class ReleasedLayers : public testing::Test {
     for (int64_t l = 0; l < read_.num_hidden_layers; ++l) letters += read_.is_moe(l) ? 'E' : '-';
     return letters;
   }
-  ScratchFolder folder_;
-  model::ModelConfig read_;
-  std::vector<std::string> warnings_;
 };
 
 TEST_F(ReleasedLayers, AreTheirPresets) {

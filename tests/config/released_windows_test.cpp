@@ -2,14 +2,12 @@
 // gates: read as their presets, without a line of warning; and what these families refuse.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "heddle/base/error.h"
 #include "heddle/config/model_json.h"
 #include "heddle/config/run_config.h"
 #include "heddle/model/shapes/shape_presets.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/released_config.h"
 
 namespace heddle::config {
 namespace {
@@ -124,27 +122,7 @@ Json released_glm4() {
     "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 151552})");
 }
 
-class ReleasedWindows : public testing::Test {
- protected:
-  // "" if the file is read.
-  std::string message(const Json& file) {
-    std::ofstream(folder_ / "config.json") << file.dump();
-    warnings_.clear();
-    try {
-      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
-  }
-  std::string message(Json file, const std::string& change) {
-    file.update(Json::parse(change));  // null stays
-    return message(file);
-  }
-  ScratchFolder folder_;
-  model::ModelConfig read_;
-  std::vector<std::string> warnings_;
-};
+class ReleasedWindows : public ReleasedConfig {};
 
 TEST_F(ReleasedWindows, AreTheirPresets) {
   const std::pair<const char*, Json> cases[] = {

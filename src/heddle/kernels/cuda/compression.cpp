@@ -4,7 +4,7 @@
 // batch.
 #include "heddle/kernels/cuda/backend.h"
 #include "heddle/kernels/cuda/compression_kernels.h"
-#include "heddle/kernels/query_rows.h"
+#include "heddle/kernels/cuda/query_rows_args.h"
 #include "heddle/kernels/rows_in_all.h"
 
 namespace heddle::kernels::cuda {
@@ -62,18 +62,8 @@ void bias_gradient(const KernelCall& call) {
 }
 
 void list(const KernelCall& call) {
-  const QueryRows rows(call);
   const TensorView chosen = named_operand(call, "chosen");
-  const ListKeysArgs args{.rows = {.S = rows.S,
-                                   .own = rows.own,
-                                   .keys = rows.keys,
-                                   .rate = rows.rate,
-                                   .cp = rows.cp,
-                                   .tp = rows.tp,
-                                   .cp_index = rows.cp_index,
-                                   .tp_index = rows.tp_index,
-                                   .starts = rows.starts,
-                                   .places = rows.places},
+  const ListKeysArgs args{.rows = rows_of(call),
                           .chosen = numbers<const int32_t>(chosen),
                           .keys = numbers<int32_t>(call.out[0]),
                           .chosen_columns = chosen ? chosen.dim(1) : 0,

@@ -1,27 +1,13 @@
 // Entries of the selection of keys, of attention to chosen keys and of the indexer's loss.
 #include "heddle/kernels/cuda/backend.h"
+#include "heddle/kernels/cuda/query_rows_args.h"
 #include "heddle/kernels/cuda/selection_kernels.h"
-#include "heddle/kernels/query_rows.h"
 
 namespace heddle::kernels::cuda {
 
 namespace {
 
 constexpr int64_t kMostKeys = kSharedByDefault / static_cast<int64_t>(sizeof(float)) - 1024;
-
-QueryRowsArgs rows_of(const KernelCall& call) {
-  const QueryRows rows(call);
-  return {.S = rows.S,
-          .own = rows.own,
-          .keys = rows.keys,
-          .rate = rows.rate,
-          .cp = rows.cp,
-          .tp = rows.tp,
-          .cp_index = rows.cp_index,
-          .tp_index = rows.tp_index,
-          .starts = rows.starts,
-          .places = rows.places};
-}
 
 LaunchShape blocks(int64_t count, int64_t numbers = 0) {
   return {.blocks_x = count,
