@@ -8,7 +8,7 @@
 namespace heddle::config {
 namespace {
 
-// Of the released weights, a tied head once.
+// Counts of the released weights, a tied head once.
 TEST(Published, PresetsHaveThePublishedCounts) {
   const std::pair<const char*, double> published[] = {
       {"llama-2-7b", 6738415616},
@@ -129,7 +129,7 @@ TEST(Published, PresetsHaveThePublishedCounts) {
   };
   for (const auto& [name, count] : published)
     EXPECT_EQ(model::total_parameters(model::shape_of(preset(name), name)), count) << name;
-  // Of the papers.
+  // Counts of the papers.
   EXPECT_NEAR(model::total_parameters(model::shape_of(preset("gpt3-175b"), "")), 174.6e9, 0.1e9);
   EXPECT_NEAR(model::total_parameters(model::shape_of(preset("kimi-k2"), "")), 1.04e12, 0.02e12);
   EXPECT_NEAR(model::total_parameters(model::shape_of(preset("glm-4.5"), "")), 355e9, 5e9);

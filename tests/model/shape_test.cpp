@@ -215,7 +215,7 @@ TEST(Shape, StreamsOfTheResidual) {
             static_cast<double>(2 * layers * (8 * width + 8 + 2) + 4 * width + 4 + 1));
 }
 
-// Of latent attention: a map of a gate a head or an element, and a number a head.
+// Gates of latent attention: a map by head or by element, and a number a head.
 TEST(Shape, GatesAndSinksOfLatentAttention) {
   const Shape plain = preset("DeepSeek-V3");
   const int64_t layers = plain.num_hidden_layers, heads = plain.num_attention_heads;

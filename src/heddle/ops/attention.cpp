@@ -40,7 +40,7 @@ double pairs_in_window(double q, double k, double rows, double window) {
   return ramp(k) - ramp(k + rows) - ramp(k + window) + ramp(k + rows + window);
 }
 
-// How many of the keys in windows chunks of the same length leave, of a whole sequence.
+// The share of the keys in windows that chunks of the same length leave, over a whole sequence.
 double part_in_chunks(double length, double chunk) {
   const auto triangle = [](double n) { return n * (n + 1) / 2; };
   const double whole = std::floor(length / chunk), rest = length - whole * chunk;

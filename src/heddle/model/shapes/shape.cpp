@@ -209,7 +209,7 @@ double indexer_parameters(const Shape& s) {
   return indexer_matrices(s) + d((2 + places) * s.index_head_dim);
 }
 
-// How large a part of the layers with attention is of a kind.
+// The share of the layers with attention that is of a kind.
 template <class Is>
 double part_of_attention(const Shape& s, Is is) {
   int64_t layers = 0, all = 0;
@@ -227,7 +227,7 @@ double indexed_keys(const Shape& s, double keys) {
   return means ? keys / d(s.index_block_size) : keys;
 }
 
-// How large a part of the layers is of a kind of compressed attention.
+// The share of the layers that is of a kind of compressed attention.
 double part_of_layers(const Shape& s, Compression kind) {
   return d(std::count(s.compression_pattern.begin(), s.compression_pattern.end(), static_cast<char>(kind))) /
          d(std::max<int64_t>(1, s.num_hidden_layers));

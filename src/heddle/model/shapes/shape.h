@@ -52,7 +52,7 @@ struct Shape : ModelConfig {
   double windowed() const;
   /// Part of the layers with attention that have an indexer.
   double indexed() const;
-  /// How large a part of the layers with attention attends to chosen keys.
+  /// The share of the layers with attention that attends to chosen keys.
   double selecting() const;
   /// Part of the layers that have a recurrence instead of attention; 0 of a hybrid.
   double recurrent() const;
