@@ -2,7 +2,8 @@
 """Holds the floors and the file sizes.
 
 A file of src/heddle/<floor> may include only its own floor and the floors it stands on, and CMake links what may be
-included and no more; vendor headers appear only in the folders named for them; no file exceeds 800 lines. Prints each breach as `file:line: what`, exits 1 on any.
+included and no more; vendor headers appear only in the folders named for them; no file exceeds 800 lines; no two
+types of one namespace have one name. Prints each breach as `file:line: what`, exits 1 on any.
 """
 import pathlib
 import re
@@ -123,6 +124,25 @@ def include_breaches(root, house, allowed):
                     yield f"{path}:{number}: {header} belongs in {' or '.join(folders)}"
 
 
+def same_names(root):
+    """Two types of one name in one namespace: the linker keeps one instance of a template over both, and says nothing."""
+    first = {}
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+            continue
+        spaces = []
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if opened := re.match(r"(?:inline )?namespace ([\w:]*)\s*\{", line):
+                spaces.append(opened.group(1) or str(path))  # one without a name is the file's own
+            elif re.match(r"\}\s*// namespace", line) and spaces:
+                spaces.pop()
+            elif named := re.match(r"(?:struct|class|enum class|enum|union) (?:alignas\([^)]*\) )?(\w+)(?: final)?\s*(?::[^:;].*)?\{", line):
+                name = "::".join([*spaces, named.group(1)])
+                if name in first:
+                    yield f"{path}:{number}: {named.group(1)} is also a type of {first[name]}"
+                first.setdefault(name, f"{path}:{number}")
+
+
 def of_engine(floor):
     return {f"heddle/{other}" for other in ALLOWED.get(floor, ())}
 
@@ -139,6 +159,7 @@ def breaches(root):
     yield from include_breaches(root, "heddle", of_engine)
     yield from include_breaches(root, "advisor", of_advisor)
     yield from include_breaches(root, "check", lambda _: CHECK)
+    yield from same_names(root)
     for folder in ("tests", "bench", "tools"):
         for path in (root / folder).rglob("*"):
             if path.suffix in (".h", ".cpp", ".py") and len(path.read_text().splitlines()) > MOST_LINES:

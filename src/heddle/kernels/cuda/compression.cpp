@@ -79,7 +79,7 @@ void join_entries(const KernelCall& call) {
   const TensorView& k = join ? call.in[0] : call.out[0];
   const TensorView& joined = join ? call.out[0] : call.in[0];
   const int64_t S = call.op->attributes.integer("sequence");
-  const JoinArgs args{.k = k.data,
+  const JoinRowsArgs args{.k = k.data,
                       .e = (join ? call.in[1] : call.out[1]).data,
                       .joined = joined.data,
                       .S = S,

@@ -121,7 +121,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCompressionThreads) list_keys(ListKeysArgs arg
   }
 }
 
-HEDDLE_KERNEL void HEDDLE_BOUNDS(kCompressionThreads) join_rows(JoinArgs args) {
+HEDDLE_KERNEL void HEDDLE_BOUNDS(kCompressionThreads) join_rows(JoinRowsArgs args) {
   const int64_t row = blockIdx.x, all = args.S + args.E, sequence = row / all, n = row % all;
   uint16_t* together = static_cast<uint16_t*>(args.joined) + row * args.words;
   uint16_t* apart = n < args.S ? static_cast<uint16_t*>(args.k) + (sequence * args.S + n) * args.words

@@ -43,13 +43,13 @@ struct ListKeysArgs {
 /// A block a row.
 HEDDLE_KERNEL void list_keys(ListKeysArgs args);
 
-struct JoinArgs {
+struct JoinRowsArgs {
   void *k, *e, *joined;  // [B·S, words], [B·E, words], [B·(S + E), words]
   int64_t S, E, words;
   bool join;  // else split
 };
 /// Blocks: rows of joined. A word is 16 bits.
-HEDDLE_KERNEL void join_rows(JoinArgs args);
+HEDDLE_KERNEL void join_rows(JoinRowsArgs args);
 
 struct RegroupArgs {
   const void* from;
