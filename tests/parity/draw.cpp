@@ -249,7 +249,6 @@ void draw_recurrence(Draw& d) {
     c.recurrence = c.is_latent() ? model::Recurrence::kimi_delta : model::Recurrence::lightning;
     c.linear_num_value_heads = c.linear_num_key_heads;
     c.linear_value_head_dim = c.linear_key_head_dim;
-    c.num_nextn_predict_layers = 0;
     c.full_attention_last = kinds.one_in(3);
     Dice gates(d.seed, "gates of Kimi Delta Attention");
     if (c.is_latent()) {
@@ -347,7 +346,7 @@ void draw_routers(Draw& d) {
     }
   };
   model::ModelConfig before = c;
-  if (pairs && c.num_nextn_predict_layers == 0) {
+  if (pairs) {
     c.shortcut_experts = true;
     c.num_hidden_layers += c.num_hidden_layers % 2;
     c.first_k_dense_replace = 0;
@@ -572,6 +571,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_streams(d.model, Dice(number, "streams"));
   draw_gated_streams(d, Dice(number, "gated streams"));
   draw_layers(d.model, Dice(number, "layers"), p.parallel.exchange.capacity_factor == 0);
+  draw_further(d, Dice(number, "further layers"));
   draw_latents(c, Dice(number, "latents"), p.update.qk_clip > 0);
   if (c.n_shared_experts == 0) c.shared_expert_average = false;
   draw_fp8(d);
@@ -623,13 +623,8 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   }
   if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && d.model.index_blocks != model::IndexBlocks::gated &&
       !dice.one_in(3)) {  // depths, and cuts among them
-    const bool few = d.model.recurs(), none = (few && d.model.recurrence != model::Recurrence::gated_delta &&
-                                               d.model.recurrence != model::Recurrence::mamba2) ||
-                                              d.model.has_kind(model::LayerKind::window);
-    d.model.num_nextn_predict_layers = none || d.model.has_streams() || d.model.is_compressed() ? 0
-                                       : few                                                    ? 1
-                                             : dice.of({1, 1, 2});
-    d.model.shortcut_experts = false;  // of which depths have none
+    d.model.num_nextn_predict_layers = d.model.recurs() ? 1 : dice.of({1, 1, 2});
+    if (d.model.has_kind(model::LayerKind::window) && d.model.nextn_blocks.empty()) d.model.nextn_blocks = "WE";
     d.model.positions = model::Positions::rotary;
     d.model.qk_rope_head_dim = model::ModelConfig(test::divisible_model()).qk_rope_head_dim;
     d.plan.parallel.layout = draw_layout(dice, d.model, plan::schedule_of(d.plan).placement.stages, dice.one_in(2));
@@ -654,7 +649,7 @@ std::string Draw::text() const {
     if (value != s.get(usual)) set += fmt::format(", {} {}", s.key, plan::text_of(value));
   }
   return fmt::format(
-      "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths {}, tied "
+      "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths {}{}, tied "
       "{}{}{}{}{}{}, {} on {}{}",
       seed, plan.ranks(), node_of.back() + 1, set, plan.order ? ", order " + plan.order->name : "",
       model.num_experts_per_tok, token_kinds, static_cast<int>(routing),
@@ -667,7 +662,7 @@ std::string Draw::text() const {
           : fmt::format("12 heads on {}{}{}, bias {}{}", model.num_key_value_heads, model.qk_norm ? " normed" : "",
                         model.partial_rotary_factor < 1 ? " rotated in part" : "", word_of(model.attention_bias),
                         model.mlp_bias ? " and mlp" : ""),
-      model.n_shared_experts, model.num_nextn_predict_layers, model.tie_word_embeddings,
+      model.n_shared_experts, model.num_nextn_predict_layers, model.nextn_blocks, model.tie_word_embeddings,
       model.sliding_window > 0 ? fmt::format(", window {} from layer {}, every {} without", model.sliding_window,
                                              model.max_window_layers, model.full_attention_interval) +
                                      text_of_recurrent_parts(model)

@@ -99,8 +99,7 @@ inline std::string text_of_gates(const model::ModelConfig& c) {
          text_of_gemma(c);
 }
 
-/// In a quarter of the draws where the rest of the model allows it, several streams of the residual. Further tokens
-/// give way to them in half of these.
+/// In a quarter of the draws where the rest of the model allows it, several streams of the residual.
 template <class Dice>
 void draw_streams(model::ModelConfig& c, Dice dice) {
   if (!dice.one_in(4)) return;
@@ -108,7 +107,6 @@ void draw_streams(model::ModelConfig& c, Dice dice) {
   c.hyper_connections = dice.of({1, 2, 3, 4, 4});
   c.hyper_connections_iterations = dice.of({1, 2, 5, 20});
   c.hyper_connections_eps = dice.one_in(2) ? 1e-6 : 1e-2;
-  if (dice.one_in(2)) c.num_nextn_predict_layers = 0;
   if (dice.one_in(3)) {
     c.hyper_connections_kind = model::HyperConnection::independent;
     c.hyper_connections_iterations = model::ModelConfig().hyper_connections_iterations;

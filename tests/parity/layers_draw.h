@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/model_config.h"
+#include "tests/parity/draw.h"
 
 namespace heddle::parity {
 
@@ -54,6 +55,26 @@ void draw_layers(model::ModelConfig& c, Dice dice, bool drops_none) {
     c.norm_topk_prob = false;
   });
   keep_if_valid(dice.one_in(3), [&] { c.shared_expert_average = true; });
+}
+
+/// Layers of further tokens in a third of the draws that have none; in half of all that have such layers, letters
+/// of what these have.
+template <class Dice>
+void draw_further(Draw& d, Dice dice) {
+  model::ModelConfig& c = d.model;
+  const bool adds = dice.one_in(3), letters = dice.one_in(2);
+  const model::ModelConfig before = c;
+  if (adds && c.num_nextn_predict_layers == 0 && !d.plan.objective.of_pairs()) c.num_nextn_predict_layers = 1;
+  if (letters && c.num_nextn_predict_layers > 0) {
+    const std::string kinds = std::string("*") + (c.sliding_window > 0 ? "W" : "") + (c.recurs() ? "M" : "");
+    const char kind = kinds[static_cast<size_t>(dice.below(static_cast<int>(kinds.size())))];
+    c.nextn_blocks = {c.is_compressed() ? 'W' : kind, dice.one_in(2) || !c.has_experts() ? '-' : 'E'};
+  }
+  try {
+    model::validate(c);
+  } catch (const ConfigError&) {
+    c = before;
+  }
 }
 
 inline std::string text_of_layers(const model::ModelConfig& c) {

@@ -10,7 +10,7 @@ namespace heddle::parity {
 template <class Dice>
 void draw_letters(model::ModelConfig& c, Dice& dice, bool attends) {
   const bool windows = c.sliding_window > 0;
-  if (windows && c.num_nextn_predict_layers > 0) return;
+  if (windows && c.num_nextn_predict_layers > 0) c.nextn_blocks = "WE";
   const auto letter = static_cast<char>(windows ? model::LayerKind::window : model::LayerKind::recurrence);
   std::string letters;
   for (int64_t l = 0; l < c.num_hidden_layers; ++l) letters += dice.one_in(2) ? letter : '*';
@@ -32,7 +32,6 @@ void draw_short_convolutions(model::ModelConfig& c, Dice& dice, int64_t cuts) {
   c.linear_key_head_dim = usual.linear_key_head_dim, c.linear_value_head_dim = usual.linear_value_head_dim;
   c.linear_projections_apart = c.linear_full_gates = c.full_attention_last = false;
   c.linear_step_least = c.linear_step_most = c.linear_decay_least = 0;
-  c.num_nextn_predict_layers = 0;
   c.linear_bias = dice.one_in(2);
 }
 

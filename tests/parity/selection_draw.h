@@ -114,7 +114,6 @@ void draw_compression(Draw& d, Dice dice, const Fits& fits) {
   model::ModelConfig& c = d.model;
   if (!dice.one_in(6) || c.recurs() || c.is_hybrid() || c.shortcut_experts || !c.turns()) return;
   c.attention = model::ModelConfig::Attention::compressed;
-  c.num_nextn_predict_layers = 0;
   c.zero_centered_norms = false;
   c.attention_dropout = 0;
   c.rope_scaling.reset();

@@ -645,6 +645,10 @@ const std::vector<Key>& keys() {
           {"mtp", "mtp_num_layers", "mtp_depth"},
           row<&C::num_nextn_predict_layers>("num_nextn_predict_layers", 0, 16,
                                             "Layers that predict further tokens than the next while training.")),
+      letters<&C::nextn_blocks>(
+          "nextn_blocks",
+          "Two letters, of what each layer that predicts a further token has: * full attention, W attention with "
+          "model.sliding_window or M a recurrence; then - an MLP or E experts. Empty: other keys say it."),
       also_called({"mtp_loss_scaling_factor"},
                   of_training(row<&C::mtp_loss_weight>("mtp_loss_weight", 0, 1e6,
                                                        "Weight of the further tokens' losses, of their mean."))),

@@ -177,7 +177,6 @@ void validate_recurrence(const ModelConfig& c) {
   };
   const bool kimi = c.recurrence == Recurrence::kimi_delta;
   refused(kimi != c.is_latent(), kimi ? "model.attention = \"latent\"" : "model.attention = \"grouped\"");
-  refused(!in_pairs && c.num_nextn_predict_layers > 0, "model.num_nextn_predict_layers = 0");
   const bool steps = c.recurrence == Recurrence::mamba2;
   refused(!steps && c.linear_step_least != 0, "model.linear_step_least = 0");
   refused(!steps && c.linear_step_most != 0, "model.linear_step_most = 0");
@@ -246,9 +245,8 @@ void validate_kinds(const ModelConfig& c) {
   needs(!windows && !recurs, "a letter W or M: without it every layer has full attention");
   needs(windows && c.sliding_window == 0, "a model.sliding_window for its letters W");
   needs(!windows && c.sliding_window > 0, "model.sliding_window = 0 or a letter W");
-  needs(
-      windows && c.num_nextn_predict_layers > 0,
-      "model.num_nextn_predict_layers = 0 beside its letters W: no letter says whether those layers have a window");
+  needs(windows && c.num_nextn_predict_layers > 0 && c.nextn_blocks.empty(),
+        "a model.nextn_blocks, which says whether layers that predict further tokens have a window");
   needs(recurs && !c.recurs(), "a model.recurrence for its letters M");
   needs(!recurs && c.recurs(), "model.recurrence = \"none\" or a letter M");
   needs(c.is_hybrid(), "no model.hybrid_override_pattern");
@@ -300,8 +298,6 @@ void validate_compression(const ModelConfig& c) {
   needs(c.recurs(), "", "model.recurrence = \"none\"");
   needs(c.is_hybrid(), "", "no model.hybrid_override_pattern");
   needs(c.shortcut_experts, "", "model.shortcut_experts = false");
-  needs(c.num_nextn_predict_layers > 0, "",
-        "model.num_nextn_predict_layers = 0: compression in layers that predict further tokens is not built");
   needs(c.attention_dropout > 0, "", "model.attention_dropout = 0");
   needs(c.positions != Positions::rotary, "", "model.positions = \"rotary\"");
   needs(c.zero_centered_norms, "", "model.zero_centered_norms = false");
@@ -496,7 +492,6 @@ void validate_pairs(const ModelConfig& c) {
   needs(c.residual_dropout > 0, "model.residual_dropout = 0");
   needs(c.mlp_alpha_factor != 1 || c.mlp_beta_factor != 1 || c.residual_multiplier != 1,
         "model.mlp_alpha_factor, model.mlp_beta_factor and model.residual_multiplier of 1");
-  needs(c.num_nextn_predict_layers > 0, "model.num_nextn_predict_layers = 0");
 }
 
 // It gates by logits, two experts one after the other.
@@ -537,8 +532,8 @@ void validate_streams(const ModelConfig& c) {
   const auto needs = [&](bool has, const char* other) {
     if (has) config_error("model.hyper_connections is {}, and needs {}", c.hyper_connections, other);
   };
-  needs(c.num_nextn_predict_layers > 0,
-        "model.num_nextn_predict_layers = 0: what a layer that predicts further tokens reads is not defined");
+  needs(c.num_nextn_predict_layers > 0 && c.norm != Norm::rms,
+        "model.norm = \"rms\" beside model.num_nextn_predict_layers: the norm of a stream has no bias");
   needs(c.norm_places == NormPlaces::stream, "another model.norm_places than \"stream\"");
   needs(c.full_attn_alpha_factor != 1 || c.linear_attn_alpha_factor != 1 || c.mlp_alpha_factor != 1,
         "model.full_attn_alpha_factor, model.linear_attn_alpha_factor and model.mlp_alpha_factor of 1");

@@ -454,6 +454,7 @@ struct ModelConfig {
 
   // Multi-token prediction
   int64_t num_nextn_predict_layers = 0;
+  std::string nextn_blocks;  // both blocks of each such layer, a letter each; "": as model.layer_pattern's default
 
   // Dropout while training: the part of the elements that is put to zero
   double embedding_dropout = 0;  // of the embedded tokens
@@ -469,16 +470,20 @@ struct ModelConfig {
   BiasBalance bias_balance = BiasBalance::sign;
   std::optional<double> bias_update_rate;  // none: by the length of the run (train/bias_rate)
 
+  /// True if the layer predicts a further token, and model.nextn_blocks says what it has.
+  bool is_further_by_letters(int64_t layer) const { return layer >= num_hidden_layers && !nextn_blocks.empty(); }
   /// True if the layer has neither a window nor a recurrence.
   bool has_full_attention(int64_t layer) const {
+    if (is_further_by_letters(layer)) return kind_of(layer) == LayerKind::attention;
     if (is_compressed()) return compression_of(layer) != Compression::window;
     if (!layer_pattern.empty()) return kind_of(layer) == LayerKind::attention;
     return layer < max_window_layers ||
            (full_attention_interval > 0 && (layer + 1 - full_attention_offset) % full_attention_interval == 0) ||
            (full_attention_last && layer + 1 == num_hidden_layers);
   }
-  /// The kind of a layer by model.layer_pattern. Layers that predict further tokens have attention.
+  /// The kind of a layer by letters. Without letters layers that predict further tokens have attention.
   LayerKind kind_of(int64_t layer) const {
+    if (is_further_by_letters(layer)) return static_cast<LayerKind>(nextn_blocks[0]);
     return layer < std::ssize(layer_pattern) ? static_cast<LayerKind>(layer_pattern[static_cast<size_t>(layer)])
                                              : LayerKind::attention;
   }
@@ -506,13 +511,17 @@ struct ModelConfig {
   bool has_states() const { return recurs() && recurrence != Recurrence::short_convolution; }
   bool is_hybrid() const { return !hybrid_override_pattern.empty(); }
   /// The letters of a layer's blocks, in order. Layers that predict further tokens have attention, then an MLP or
-  /// experts.
+  /// experts, where model.nextn_blocks does not say otherwise.
   std::string blocks_of(int64_t layer) const {
     const bool predicts = layer >= num_hidden_layers;
+    if (is_further_by_letters(layer)) {
+      const bool recurs_there = kind_of(layer) == LayerKind::recurrence;
+      return {static_cast<char>(recurs_there ? Block::recurrence : Block::attention), nextn_blocks[1]};
+    }
     if (!predicts && layer < std::ssize(hybrid_override_pattern))
       return hybrid_override_pattern.substr(static_cast<size_t>(layer), 1);
     const bool recurrent = recurs() && !predicts && !has_full_attention(layer);
-    if (shortcut_experts) return begins_pair(layer) ? "*-E" : "*-";
+    if (shortcut_experts) return begins_pair(layer) ? "*-E" : "*-";  // further layers have no experts
     const bool experts = is_hybrid() ? has(Block::experts) : has_experts_behind(layer);
     return {static_cast<char>(recurrent ? Block::recurrence : Block::attention),
             static_cast<char>(experts ? Block::experts : Block::mlp)};
@@ -526,7 +535,13 @@ struct ModelConfig {
   /// True if a pattern says which layers have experts: they do not simply follow dense ones.
   bool interleaves() const { return is_hybrid() || !mlp_pattern.empty(); }
   /// True if the layer's experts add to the stream behind the next layer.
-  bool begins_pair(int64_t layer) const { return shortcut_experts && layer % 2 == 0; }
+  bool begins_pair(int64_t layer) const { return in_pairs(layer) && layer % 2 == 0; }
+  /// True if the layer is one of a pair of the model, whose experts run beside both.
+  bool in_pairs(int64_t layer) const { return shortcut_experts && layer < num_hidden_layers; }
+  /// True if layers that predict further tokens are called "mtp.layers.", else as those of the model behind them.
+  bool names_further_layers_apart() const {
+    return recurs() || has_streams() || is_compressed() || shortcut_experts || !nextn_blocks.empty();
+  }
   /// True if a table of token ids chooses the layer's experts.
   bool chooses_by_id(int64_t layer) const { return layer < num_hash_layers && has(layer, Block::experts); }
   /// All that a router chooses among.
@@ -629,12 +644,13 @@ struct ModelConfig {
   /// False where MLPs and experts have two matrices.
   bool has_gated_mlp() const { return activation == Activation::swiglu || activation >= Activation::geglu; }
   bool has_experts() const {
+    if (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers)) return true;
     if (is_hybrid()) return has(Block::experts);
     if (!mlp_pattern.empty()) return mlp_pattern.find('E') != std::string::npos;
-    return shortcut_experts || is_moe(num_hidden_layers - 1) ||
-           (num_nextn_predict_layers > 0 && is_moe(num_hidden_layers));
+    return shortcut_experts || is_moe(num_hidden_layers - 1);
   }
   bool has_dense_layers() const {
+    if (num_nextn_predict_layers > 0 && has(num_hidden_layers, Block::mlp)) return true;
     if (!mlp_pattern.empty()) return mlp_pattern.find('-') != std::string::npos;
     return is_hybrid() ? has(Block::mlp) : has(0, Block::mlp);
   }

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 
 namespace heddle::model {
 
@@ -18,6 +19,24 @@ void validate_letters(const ModelConfig& c, const char* key, std::string_view pa
     config_error("model.{} has {} letters, and model.num_hidden_layers is {}: a letter a layer", key,
                  pattern.size(), c.num_hidden_layers);
   }
+}
+
+// Two letters of each layer that predicts a further token. Without such layers they say nothing.
+void validate_nextn_blocks(const ModelConfig& c) {
+  const std::string& letters = c.nextn_blocks;
+  if (letters.size() != 2 || std::string_view("*WM").find(letters[0]) == std::string_view::npos ||
+      std::string_view("-E").find(letters[1]) == std::string_view::npos) {
+    config_error("model.nextn_blocks is \"{}\", accepted: *, W or M, and behind it - or E", escaped(letters, 20));
+  }
+  if (c.num_nextn_predict_layers == 0) return;
+  const auto needs = [](bool has, const char* other) {
+    if (has) config_error("model.nextn_blocks needs {}", other);
+  };
+  const LayerKind kind = c.kind_of(c.num_hidden_layers);
+  needs(kind == LayerKind::window && c.sliding_window == 0, "a model.sliding_window for its letter W");
+  needs(kind == LayerKind::recurrence && !c.recurs(), "a model.recurrence for its letter M");
+  needs(c.is_compressed() && kind != LayerKind::window,
+        "a letter W where model.attention is \"compressed\": such layers have no entries");
 }
 
 // One norm stands ahead of both blocks, and what they make is added unscaled by what only one has.
@@ -52,6 +71,7 @@ void validate_layers(const ModelConfig& c) {
   const auto needs = [](bool has, const char* key, const char* other) {
     if (has) config_error("model.{} needs {}", key, other);
   };
+  if (!c.nextn_blocks.empty()) validate_nextn_blocks(c);
   if (!c.mlp_pattern.empty()) {
     validate_letters(c, "mlp_pattern", c.mlp_pattern, "E-");
     needs(c.is_hybrid(), "mlp_pattern", "no model.hybrid_override_pattern");

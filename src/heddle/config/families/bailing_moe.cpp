@@ -9,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/prediction_layers.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::config {
@@ -43,7 +44,7 @@ void derive_bailing_moe(ModelConfig& c) { c.norm_topk_prob = c.num_experts_per_t
 bool holds_bailing_moe(const ModelConfig& c) {
   return follows(c, derive_bailing_moe) && !c.is_latent() && c.has_experts() && c.qk_norm && !c.qk_norm_all_heads &&
          c.sigmoid_scores && c.topk_bias && c.attention_bias != AttentionBias::all && c.partial_rotary_factor < 1 &&
-         c.n_group > 1 && c.num_nextn_predict_layers == 0;
+         c.n_group > 1 && c.nextn_blocks.empty();
 }
 
 std::string spelt_bailing_moe(std::string name) {
@@ -51,6 +52,7 @@ std::string spelt_bailing_moe(std::string name) {
                                    {".self_attn.q_norm.", ".attention.query_layernorm."},
                                    {".self_attn.k_norm.", ".attention.key_layernorm."},
                                    {".self_attn.o_proj.", ".attention.dense."},
+                                   {".shared_head.norm.", ".final_layernorm."},
                                    {".mlp.gate.e_score_correction_bias", ".mlp.gate.expert_bias"}});
 }
 
@@ -112,7 +114,7 @@ Family common_bailing_moe(const char* model_type) {
                   fixed("norm_topk_prob", true),
                   fixed("score_function", "sigmoid"),
                   fixed("moe_router_enable_expert_bias", true),
-                  fixed("num_nextn_predict_layers", 0),
+                  key("num_nextn_predict_layers", "num_nextn_predict_layers", 0),
               });
   require_keys(f, {"head_dim", "num_key_value_heads"});
   f.said = {"norm_topk_prob"};
@@ -122,8 +124,6 @@ Family common_bailing_moe(const char* model_type) {
             is("norm_topk_prob", true, "gates sum to one before scaling"),
             is("score_function", "sigmoid", "scores are sigmoids"),
             is("moe_router_enable_expert_bias", true, "the choice has a bias"),
-            off("num_nextn_predict_layers",
-                "layers of further tokens that begin from the last norm's rows are not built"),
             off("embedding_dropout", "dropout is not built"),
             off("output_dropout", "dropout is not built"),
             {"moe_shared_expert_intermediate_size",
@@ -133,6 +133,7 @@ Family common_bailing_moe(const char* model_type) {
                     "output_router_logits"};
   f.rewrite = rewrite_bailing_moe;
   f.adopt = adopt_router_loss;
+  f.complete = count_prediction_layers;
   f.derive = derive_bailing_moe;
   f.spelt = spelt_bailing_moe;
   f.stacked = stacked_bailing_moe;

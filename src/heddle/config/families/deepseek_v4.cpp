@@ -9,6 +9,7 @@
 #include "heddle/base/escaped.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/prediction_layers.h"
 #include "heddle/config/families/rope_json.h"
 #include "heddle/formats/json_text.h"
 
@@ -40,8 +41,8 @@ int64_t layers_of(const Json& root, const std::string& place) {
   return layers.get<int64_t>();
 }
 
-// A layer's ratio is the tokens of its entries, or 0 where it has a window alone. It says the layer's kind. Ratios
-// of layers that predict further tokens are passed over.
+// A layer's ratio is the tokens of its entries, or 0 where it has a window alone. It says the layer's kind. Layers
+// that predict further tokens have a window alone.
 Json kinds_of_ratios(const Json& ratios, const Json& rates, int64_t layers, const std::string& place) {
   Json kinds = Json::array();
   for (int64_t l = 0; l < layers; ++l) {
@@ -57,6 +58,12 @@ Json kinds_of_ratios(const Json& ratios, const Json& rates, int64_t layers, cons
           "{}: 'compress_ratios' has {} for layer {}; accepted: 0, and the tokens of an entry in "
           "'compress_rates', 4 and 128 where it is absent",
           place, formats::shown(ratio), l);
+    }
+  }
+  for (size_t l = static_cast<size_t>(layers); ratios.is_array() && l < ratios.size(); ++l) {
+    if (ratios[l] != 0) {
+      config_error("{}: 'compress_ratios' has {} for layer {}, which predicts a further token; accepted: 0", place,
+                   formats::shown(ratios[l]), l);
     }
   }
   return kinds;
@@ -129,14 +136,6 @@ void rewrite_v4(Json& root, const std::string& place) {
   }
   root.erase("partial_rotary_factor");
   flatten_rotation(root, place);
-}
-
-void adopt_v4(Json& root, const std::string& place, std::vector<std::string>* warnings) {
-  adopt_router_loss(root, place, warnings);
-  if (or_standard(root, "num_nextn_predict_layers", 1) != 0 && warnings != nullptr) {
-    warnings->push_back(
-        fmt::format("{}: layers that predict further tokens are not built for this family: taken as 0", place));
-  }
 }
 
 void read_rotation_v4(const JsonKeys& keys, ModelConfig& c) {
@@ -231,9 +230,19 @@ Written words_of_all(const ModelConfig& c, const Word& word) {
   return words;
 }
 
+constexpr std::string_view kFurther = "mtp.layers.";
+
 // Transformers writes these names. Its spelling drops the word of the keys' norm, and keeps that of the queries'.
+// It has no layers of further tokens: those have the names of DeepSeek's own files.
 std::string spelt_v4(std::string name) {
   if (name == "lm_head.weight") return "head.weight";
+  if (name.starts_with(kFurther)) {
+    name = spelt_v4("model.layers." + name.substr(kFurther.size()));
+    return respelt(std::move(name), {{"model.layers.", "mtp."},
+                                     {".shared_head.norm.", ".norm."},
+                                     {".hc_head.hc_", ".hc_head_"},
+                                     {".attn.norm.", ".attn.kv_norm."}});
+  }
   const bool in_layer = name.starts_with("model.layers.");
   if (!in_layer) return name;
   if (name.find(".mlp.") != std::string::npos) {
@@ -273,6 +282,10 @@ std::string released_v4(std::string name) {
 
 bool predicts_further(std::string_view name, const HasTensor&) { return name.starts_with("mtp."); }
 
+void count_further_v4(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
+  count_prediction_layers(c, path, warnings, "mtp.0.");
+}
+
 ModelConfig v4_base() {
   ModelConfig c;
   c.attention = ModelConfig::Attention::compressed;
@@ -285,6 +298,7 @@ ModelConfig v4_base() {
   c.softplus_scores = true;
   c.bias_update_rate = 0.001;
   c.hyper_connections = 4;
+  c.num_nextn_predict_layers = 1;
   return c;
 }
 
@@ -411,7 +425,7 @@ Family deepseek_v4_keys() {
       {.name = "swiglu_limit",
        .read = read_limit,
        .write = [](const ModelConfig& c) { return above_zero_alone(c.experts_limit); }},
-      fixed("num_nextn_predict_layers", 0),
+      key("num_nextn_predict_layers", "num_nextn_predict_layers", 1),
   };
   f.only = {
       is("num_key_value_heads", 1, "heads share one key"),
@@ -423,10 +437,10 @@ Family deepseek_v4_keys() {
   };
   f.read_besides = {"num_local_experts",       "compress_ratios",      "compress_rate_csa",
                     "compress_rate_hca",       "num_hash_layers",      "expert_dtype",
-                    "qk_nope_head_dim",        "router_aux_loss_coef", "scale_fmt",
-                    "num_nextn_predict_layers"};
+                    "qk_nope_head_dim",        "router_aux_loss_coef", "scale_fmt"};
   f.rewrite = rewrite_v4;
-  f.adopt = adopt_v4;
+  f.adopt = adopt_router_loss;
+  f.complete = count_further_v4;
   f.derive = derive_v4;
   f.spelt = spelt_v4;
   f.also_spelt = released_v4;

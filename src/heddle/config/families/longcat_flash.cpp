@@ -1,12 +1,14 @@
 // LongCat-Flash: latent attention with scaled latents. A layer of its files is a pair of layers here, each with
-// attention and an MLP. The experts beside the first MLP add behind the second; some are without computation.
+// attention and an MLP. The experts beside the first MLP add behind the second; some are without computation. A layer
+// of a further token has an MLP, and repeats the embedding.
 //
 // Sources: Meituan, arXiv 2509.01322; the config.json released with LongCat-Flash-Chat; LongcatFlashConfig and the
-// model of Transformers 5, gone through key by key.
+// model of Transformers 5, gone through key by key; longcat_flash_mtp.py of vLLM, for names of the further layer.
 #include "heddle/base/error.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/prediction_layers.h"
 #include "heddle/formats/json_text.h"
 
 namespace heddle::config {
@@ -66,15 +68,41 @@ ModelConfig longcat_base() {
 bool holds_longcat(const ModelConfig& c) {
   return c.is_latent() && c.shortcut_experts && c.scaled_latents && c.q_lora_rank > 0 && !c.selects() &&
          !c.recurs() && !c.sigmoid_scores && !c.softplus_scores && !c.norm_topk_prob && !c.router_bias &&
-         c.n_shared_experts == 0 && c.rope_interleave && c.topk_bias;
+         c.n_shared_experts == 0 && c.rope_interleave && c.topk_bias && c.num_nextn_predict_layers <= 1 &&
+         c.nextn_blocks.empty();
 }
 
+constexpr const char *kFurther = "mtp.layers.0.", *kReleasedFurther = "model.mtp.layers.0.",
+                     *kFurtherEmbedding = "model.mtp.embed_tokens.weight";
+
 std::string spelt_longcat(std::string name) {
+  if (name.starts_with(kFurther)) {
+    return respelt("model." + std::move(name), {{"layers.0.shared_head.norm.", "norm."},
+                                                {".enorm.", ".enorm.m."},
+                                                {".hnorm.", ".hnorm.m."},
+                                                {".mlp.", ".transformer_layer.mlp."}});
+  }
   return respelt(std::move(name), {{".mlp.gate.weight", ".mlp.router.classifier.weight"},
                                    {".mlp.gate.e_score_correction_bias", ".mlp.router.e_score_correction_bias"}});
 }
 
-// Transformers writes halves of experts for those without computation too. Layers of further tokens are skipped.
+// The released files say "num_nextn_predict_layers" only where they have such a layer.
+void count_further_longcat(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
+  count_prediction_layers(c, path, warnings, kReleasedFurther);
+}
+
+FurtherTensors further_longcat(const ModelConfig& c) {
+  FurtherTensors further;
+  if (c.num_nextn_predict_layers > 0) further.copies.push_back({kFurtherEmbedding, kEmbedding});
+  return further;
+}
+
+std::string_view repeats_longcat(std::string_view name, std::string_view) {
+  return name == kFurtherEmbedding ? kEmbedding : "";
+}
+
+// Transformers writes halves of experts for those without computation too, and passes over a layer of a further
+// token.
 bool passed_over_longcat(std::string_view name, const HasTensor& has) {
   if (name.starts_with("model.mtp.")) return true;
   const std::optional<ExpertName> of = expert_name(name);
@@ -142,6 +170,7 @@ Family longcat_flash() {
       key("moe_topk", "num_experts_per_tok", 12),
       key("expert_ffn_hidden_size", "moe_intermediate_size"),
       key("routed_scaling_factor", "routed_scaling_factor", 6.0),
+      key("num_nextn_predict_layers", "num_nextn_predict_layers", 0),
   };
   f.said = {"scaled_latents", "shortcut_experts", "first_k_dense_replace",
             "sigmoid_scores", "norm_topk_prob",   "n_shared_experts"};
@@ -166,6 +195,9 @@ Family longcat_flash() {
                     "moe_intermediate_size", "num_hidden_layers",   "output_router_logits"};
   f.rewrite = rename_longcat;
   f.adopt = adopt_router_loss;
+  f.complete = count_further_longcat;
+  f.further = further_longcat;
+  f.repeats = repeats_longcat;
   f.holds = holds_longcat;
   f.spelt = spelt_longcat;
   f.passed_over = passed_over_longcat;

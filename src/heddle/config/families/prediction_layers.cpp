@@ -11,10 +11,14 @@ namespace heddle::config {
 // trained. A released model has the layers that lie beside its configuration.
 void count_prediction_layers(model::ModelConfig& config, const std::string& path,
                              std::vector<std::string>* warnings) {
+  count_prediction_layers(config, path, warnings, fmt::format("model.layers.{}.", config.num_hidden_layers));
+}
+
+void count_prediction_layers(model::ModelConfig& config, const std::string& path,
+                             std::vector<std::string>* warnings, const std::string& layer) {
   if (config.num_nextn_predict_layers == 0) return;
   const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
   if (!names) return;
-  const std::string layer = fmt::format("model.layers.{}.", config.num_hidden_layers);
   if (std::any_of(names->begin(), names->end(), [&](const auto& name) { return name.starts_with(layer); })) return;
   if (warnings != nullptr) {
     warnings->push_back(

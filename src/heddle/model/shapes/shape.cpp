@@ -428,6 +428,31 @@ double choice_biases(const Shape& s) {
   for (int64_t layer = 0; layer < s.num_hash_layers; ++layer) by_id += s.chooses_by_id(layer);
   return d(s.choices()) * (1 - d(by_id) / d(std::max<int64_t>(1, s.moe_blocks())));
 }
+
+bool experts_further(const Shape& s) { return s.n_routed_experts > 0 && s.is_moe(s.num_hidden_layers); }
+
+// A model of one layer, which is what each layer that predicts a further token is.
+Shape further_layer(const Shape& s) {
+  const int64_t layer = s.num_hidden_layers;
+  const auto letter = [](auto kind) { return std::string(1, static_cast<char>(kind)); };
+  Shape one = s;
+  one.num_hidden_layers = 1;
+  one.num_nextn_predict_layers = 0;
+  one.foreign = {};
+  one.max_window_layers = one.full_attention_interval = one.full_attention_offset = 0;
+  one.shared_key_value_layers = one.sharing_intermediate_size = one.layer_embedding_size = one.num_hash_layers = 0;
+  one.full_attention_last = one.shortcut_experts = false;
+  one.hybrid_override_pattern.clear();
+  one.ngram_layers.clear();
+  one.layer_pattern = letter(s.is_recurrent(layer)  ? LayerKind::recurrence
+                             : s.has_window(layer) ? LayerKind::window
+                                                   : LayerKind::attention);
+  one.mlp_pattern = letter(experts_further(s) ? Block::experts : Block::mlp);
+  if (s.is_compressed()) one.compression_pattern = letter(Compression::window);
+  if (s.selects()) one.index_pattern = letter(s.selection_of(layer));
+  return one;
+}
+
 }  // namespace
 
 Parameters parameters_of(const Shape& s) {
@@ -459,7 +484,7 @@ Parameters parameters_of(const Shape& s) {
   p.head = head_streams(s) + (s.has_gated_streams() ? 0 : norm) +
            (s.tie_word_embeddings ? 0 : d(s.vocab_size) * h) + (s.head_bias ? d(s.vocab_size) : 0) +
            s.foreign.end_numbers;
-  p.mtp_extra = 2 * h * h + 3 * norm;
+  p.mtp_extra = 2 * h * h + 2 * norm + (s.has_gated_streams() ? 0 : norm) + head_streams(s);
   return p;
 }
 
@@ -467,10 +492,9 @@ double total_parameters(const Shape& s, bool with_mtp) {
   const Parameters p = parameters_of(s);
   double n = p.embedding + p.head + p.attention * d(s.attention_blocks()) + p.dense * d(s.dense_blocks()) +
              p.moe * d(s.moe_blocks()) + p.mamba * d(s.mamba_blocks());
-  if (with_mtp) {
-    const double own_indexer = s.selects() ? (1 - s.indexed()) * indexer_parameters(s) : 0;  // beside the mean's
-    n += d(s.num_nextn_predict_layers) *
-         (p.mtp_extra + attention_parameters(s) + own_indexer + (s.n_routed_experts > 0 ? p.moe : p.dense));
+  if (with_mtp && s.num_nextn_predict_layers > 0) {
+    const Parameters of = parameters_of(further_layer(s));
+    n += d(s.num_nextn_predict_layers) * (p.mtp_extra + of.attention + (experts_further(s) ? of.moe : of.dense));
   }
   return n;
 }
@@ -576,8 +600,11 @@ double training_flops_per_token(const Shape& s, double sequence, bool with_mtp, 
                   f.moe() * d(s.moe_blocks()) + (f.mamba_linear + f.mamba_scan) * d(s.mamba_blocks());
   double ends = f.head;
   if (with_mtp && s.num_nextn_predict_layers > 0) {
-    blocks += d(s.num_nextn_predict_layers) * (attention + (s.n_routed_experts > 0 ? f.moe() : f.dense));
-    ends += d(s.num_nextn_predict_layers) * (4 * d(s.hidden_size) * d(s.hidden_size) + f.head);
+    const ForwardFlops of = forward_flops(further_layer(s), sequence);
+    blocks += d(s.num_nextn_predict_layers) * (of.attention() + (full_attention ? of.attention_core : 0) +
+                                               (experts_further(s) ? of.moe() : of.dense));
+    const double maps = d(1 + std::max<int64_t>(1, s.hyper_connections));  // of the embedding, and of each stream
+    ends += d(s.num_nextn_predict_layers) * (2 * maps * d(s.hidden_size) * d(s.hidden_size) + f.head);
   }
   return (recompute_blocks ? 4 : 3) * blocks + 3 * ends;
 }

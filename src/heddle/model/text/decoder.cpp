@@ -32,8 +32,8 @@ class Decoder {
   /// True if a layer is the second of a pair, whose first has left what its experts made.
   bool in_pair(int64_t layer) const { return layer > 0 && w_.config().begins_pair(layer - 1); }
 
-  // Hidden states go from share to share: those after the last layer and, behind them, those of each depth so far.
-  // Between the layers of a pair, which have no depths, there stands what experts made.
+  // Hidden states go from share to share: those after the last layer and, behind them, those of each depth so far,
+  // as they are handed on. Between the layers of a pair there stands what experts made.
   void write(const RankSpec::Chunk& chunk) {
     const StageShare& share = chunk.share;
     const int64_t last_depth = std::min(w_.depths(), share.first_depth + share.depths - 1);
@@ -59,6 +59,7 @@ class Decoder {
     }
     for (int64_t l = share.first_layer; l < end; ++l) states[0] = decoder_layer(w_, l, states[0], shortcut);
     if (share.layers > 0 && in_pair(end)) states.push_back(shortcut);
+    if (share.layers > 0 && end == w_.config().num_hidden_layers) states[0] = handed_on(w_, 0, states[0]);
     w_.begin_layer(-1);
     if (share.loss) ends_.load_head();
     // Two read a state: the depth that follows, and the head. The depth's norm is written first. So the backward

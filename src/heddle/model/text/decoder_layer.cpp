@@ -40,7 +40,7 @@ LayerNorms norms_of(NormPlaces places) {
 
 // Released folders hold both layers of a pair under one number, with theirs behind the names of what each has.
 std::string part_of_pair(const ModelConfig& c, int64_t index) {
-  return c.shortcut_experts ? fmt::format("{}.", index % 2) : "";
+  return c.in_pairs(index) ? fmt::format("{}.", index % 2) : "";
 }
 
 // A norm, and the sigmoid of a narrow MLP on what it makes (A.X-K2). `name` is that of both, without a dot.
@@ -99,9 +99,9 @@ ValueId embedding_block(Writer& w, ValueId x_TH, ValueId e_TP, const std::string
 }  // namespace
 
 std::string layer_prefix(const ModelConfig& config, int64_t index) {
-  if (config.recurs() && index >= config.num_hidden_layers)
-    return fmt::format("mtp.layers.{}.", index - config.num_hidden_layers);
-  return fmt::format("model.layers.{}.", config.shortcut_experts ? index / 2 : index);
+  const int64_t further = index - config.num_hidden_layers;
+  if (further >= 0 && config.names_further_layers_apart()) return fmt::format("mtp.layers.{}.", further);
+  return fmt::format("model.layers.{}.", config.in_pairs(index) ? index / 2 : index);
 }
 
 ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut) {
@@ -118,12 +118,13 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut)
   };
   if (ngram_index(c, index) >= 0) x_TH = add_ngrams(w, index, x_TH, prefix);
   const bool goes_on_normed = c.norm_places == NormPlaces::stream;
-  const size_t sums = c.shortcut_experts ? 2 : blocks.size();
+  const bool in_pairs = c.in_pairs(index);
+  const size_t sums = in_pairs ? 2 : blocks.size();
   const bool embeds = c.layer_embedding_size > 0 && index < c.num_hidden_layers;
   const char* const end = embeds || c.layer_scalars ? "x_blocks" : "x";
   ValueId both_TH = ir::none;  // what both blocks read, where they are side by side
   for (size_t i = 0; i < sums; ++i) {
-    const bool joins = c.shortcut_experts && i == 1 && !c.begins_pair(index);
+    const bool joins = in_pairs && i == 1 && !c.begins_pair(index);
     const char* sum = i + 1 < sums ? "x_mid" : joins ? "x_ahead" : end;
     if (const auto block = static_cast<Block>(blocks[i]); block == Block::attention || block == Block::recurrence) {
       const bool recurs = block == Block::recurrence;
@@ -139,7 +140,7 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut)
       const BlockInput in = read_streams(w, x_TH, prefix, c.has_gated_streams() ? "mlp" : "ffn");
       const ValueId n_TH =
           c.parallel_blocks ? both_TH : ahead(in.x_TH, norms.before_mlp, "n_mid", block == Block::experts);
-      ValueId y_TH = c.shortcut_experts ? shortcut_blocks(w, index, n_TH, prefix, copies, shortcut)
+      ValueId y_TH = in_pairs ? shortcut_blocks(w, index, n_TH, prefix, copies, shortcut)
                      : block == Block::experts
                          ? experts(w, n_TH, in.x_TH, prefix + "mlp.", copies)
                          : feed_forward(w, n_TH, prefix + "mlp.", c.mlp_width_of(index), "y", OpPart::mlp);

@@ -106,12 +106,12 @@ void Ends::load_head() {
                                             {}, {{0, Axis::tp}});
 }
 
-ValueId Ends::head_rows(ValueId h_TH, const std::string& norm_name, const std::string& name) {
+ValueId Ends::head_rows(ValueId h, const Reader& reader, const std::string& name) {
   const double divisor = w_.config().logits_divisor;
-  const ValueId r_TH = end_streams(w_, h_TH, "head");
-  const ValueId n_TH = w_.config().has_gated_streams()
+  const ValueId r_TH = end_streams(w_, h, reader.prefix, "head");
+  const ValueId n_TH = w_.config().has_gated_streams() || w_.hands_on_normed()
                            ? r_TH
-                           : w_.norm(r_TH, norm_name, divisor == 1.0 ? "n_" + name : "n_unscaled_" + name);
+                           : w_.norm(r_TH, reader.norm, divisor == 1.0 ? "n_" + name : "n_unscaled_" + name);
   return w_.scaled(n_TH, 1 / divisor, "n_" + name);
 }
 
@@ -127,12 +127,12 @@ ValueId Ends::logits(ValueId n_TH, const std::string& name) {
   return cap > 0 ? w_.op("soft_cap", {logits_TV}, {"logits_" + name}, {{"cap", cap}})[0] : logits_TV;
 }
 
-void Ends::predict(ValueId h_TH, const std::string& norm_name, int64_t distance, const Statistic& loss,
+void Ends::predict(ValueId h, const Reader& reader, int64_t distance, const Statistic& loss,
                    const std::string& name) {
   const Writer::Part part(w_, OpPart::head);
-  if (w_.caches()) return predict_last(h_TH, norm_name, name);
+  if (w_.caches()) return predict_last(h, reader, name);
   const Labels of{labels(distance), weights(distance)};
-  const ValueId n_TH = w_.gather(head_rows(h_TH, norm_name, name), "n_" + name);
+  const ValueId n_TH = w_.gather(head_rows(h, reader, name), "n_" + name);
   if (w_.tp() > 1) return predict_part(n_TH, of, loss, name);
   const ValueId logits_TV = logits(n_TH, name);
   if (w_.predicts()) {
@@ -190,9 +190,9 @@ void Ends::keep_sequences(ValueId losses_U) {
 }
 
 // Predicts, for each sequence, only the token after its last.
-void Ends::predict_last(ValueId h_TH, const std::string& norm_name, const std::string& name) {
-  const ValueId h_BH = w_.op("last_rows", {h_TH, w_.places()}, {"last"}, {{"runs", w_.runs()}})[0];
-  const ValueId logits_BV = logits(head_rows(h_BH, norm_name, name), name);
+void Ends::predict_last(ValueId h, const Reader& reader, const std::string& name) {
+  const ValueId h_BH = w_.op("last_rows", {h, w_.places()}, {"last"}, {{"runs", w_.runs()}})[0];
+  const ValueId logits_BV = logits(head_rows(h_BH, reader, name), name);
   w_.op("accumulate", {logits_BV}, {}, {}, "",
         {w_.statistic({.kind = &kLogits}, {w_.runs(), w_.config().vocab_size}, w_.wide())});
 }

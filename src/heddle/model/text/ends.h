@@ -20,9 +20,13 @@ class Ends {
   std::vector<ir::ValueId> layer_rows(ir::ValueId x_TH);
   /// The head's weight, which is the embedding in a tied model.
   void load_head();
-  /// Norm, head and loss of the tokens `distance` after each position; NAME is in the names of its values. Where
+  /// Names of the head's norm, and what stands before those of the weights that read streams.
+  struct Reader {
+    std::string norm, prefix;
+  };
+  /// Norm (unless the states are behind it: Writer::hands_on_normed), head and loss of the tokens `distance` after each position; NAME is in the names of its values. Where
   /// the writer predicts: the logits; where it has a cache, those of the last position of each sequence.
-  void predict(ir::ValueId h_TH, const std::string& norm_name, int64_t distance, const Statistic& loss,
+  void predict(ir::ValueId h, const Reader& reader, int64_t distance, const Statistic& loss,
                const std::string& name);
 
  private:
@@ -31,9 +35,9 @@ class Ends {
   /// Rows of a table that is cut among tp, for the tokens `depth` after each position.
   ir::ValueId looked_up(ir::ValueId table, int64_t depth, const std::string& name);
   /// Rows that the head reads, and its logits of them, or those of this rank's part of the vocabulary.
-  ir::ValueId head_rows(ir::ValueId h_TH, const std::string& norm_name, const std::string& name);
+  ir::ValueId head_rows(ir::ValueId h, const Reader& reader, const std::string& name);
   ir::ValueId logits(ir::ValueId n_TH, const std::string& name);
-  void predict_last(ir::ValueId h_TH, const std::string& norm_name, const std::string& name);
+  void predict_last(ir::ValueId h, const Reader& reader, const std::string& name);
   /// The label of each position, and how much it counts; no weights: 1.
   struct Labels {
     ir::ValueId labels = ir::none, weights = ir::none;

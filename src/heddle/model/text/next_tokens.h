@@ -7,11 +7,14 @@
 
 namespace heddle::model {
 
-/// The norm of the states of the depth before.
-ir::ValueId depth_input(Writer& writer, int64_t depth, ir::ValueId h_TH);
-/// The module itself, from those normed states and the next token's embedding.
-ir::ValueId depth_states(Writer& writer, Ends& ends, int64_t depth, ir::ValueId normed_TH);
-/// The loss of a depth's states; depth 0 is the model itself: the next token.
-void predict_depth(Writer& writer, Ends& ends, int64_t depth, ir::ValueId h_TH);
+/// What a depth hands on: its states behind the head's norm, or as they are (Writer::hands_on_normed). Depth 0 is the
+/// model itself.
+ir::ValueId handed_on(Writer& writer, int64_t depth, ir::ValueId h);
+/// The norm of what the depth before hands on, of each stream by itself.
+ir::ValueId depth_input(Writer& writer, int64_t depth, ir::ValueId h);
+/// The module itself, from those normed states and the next token's embedding. Returns what it hands on.
+ir::ValueId depth_states(Writer& writer, Ends& ends, int64_t depth, ir::ValueId normed);
+/// The loss of what a depth hands on; of depth 0: the next token.
+void predict_depth(Writer& writer, Ends& ends, int64_t depth, ir::ValueId h);
 
 }  // namespace heddle::model

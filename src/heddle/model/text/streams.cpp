@@ -76,27 +76,38 @@ BlockInput read_gated(Writer& w, ValueId x, bool writes, const std::string& pref
 
 // The mean of the streams, the first two added first.
 ValueId mean_of_streams(Writer& w, ValueId x, const std::string& name) {
-  const ModelConfig& c = w.config();
-  const int64_t streams = c.hyper_connections;
-  ValueId rest = x, sum = ir::none;
-  for (int64_t i = 1; i < streams; ++i) {
-    const std::string at = fmt::format("{}_{}", name, i);
-    const auto parts = w.op("split", {rest}, {at, at + "_rest"}, {{"first", c.hidden_size}});
-    sum = sum == ir::none ? parts[0] : w.op("add", {sum, parts[0]}, {at + "_sum"})[0];
-    rest = parts[1];
-  }
-  if (sum != ir::none) rest = w.op("add", {sum, rest}, {name + "_sum"})[0];
-  return w.scaled(rest, 1 / static_cast<double>(streams), name + "_read");
+  const std::vector<ValueId> streams = streams_of(w, x, name);
+  ValueId sum = streams[0];
+  for (size_t i = 1; i < streams.size(); ++i)
+    sum = w.op("add", {sum, streams[i]}, {fmt::format("{}_{}_sum", name, i + 1)})[0];
+  return w.scaled(sum, 1 / static_cast<double>(streams.size()), name + "_read");
 }
 
 }  // namespace
 
 ValueId begin_streams(Writer& w, ValueId x_TH) {
+  if (!w.config().has_streams()) return x_TH;
+  return join_streams(w, std::vector(static_cast<size_t>(w.config().hyper_connections), x_TH), "x");
+}
+
+std::vector<ValueId> streams_of(Writer& w, ValueId x, const std::string& name) {
+  std::vector<ValueId> streams;
+  for (int64_t i = 1; i < w.config().hyper_connections; ++i) {
+    const std::string at = fmt::format("{}_{}", name, i);
+    const auto parts = w.op("split", {x}, {at, at + "_rest"}, {{"first", w.config().hidden_size}});
+    streams.push_back(parts[0]);
+    x = parts[1];
+  }
+  streams.push_back(x);
+  return streams;
+}
+
+ValueId join_streams(Writer& w, const std::vector<ValueId>& streams, const std::string& name) {
   const int64_t H = w.config().hidden_size;
-  ValueId x = x_TH;
-  for (int64_t streams = 1; streams < w.config().hyper_connections; ++streams) {
-    x = w.op("concat", {x, x_TH}, {fmt::format("x_{}_streams", streams + 1)},
-             {{"first", streams * H}, {"second", H}})[0];
+  ValueId x = streams[0];
+  for (int64_t i = 1; i < std::ssize(streams); ++i) {
+    x = w.op("concat", {x, streams[static_cast<size_t>(i)]}, {fmt::format("{}_{}_streams", name, i + 1)},
+             {{"first", i * H}, {"second", H}})[0];
   }
   return x;
 }
@@ -113,11 +124,11 @@ ValueId write_streams(Writer& w, ValueId x, ValueId a_TH, const BlockInput& read
   return w.op("write_streams", {x, a_TH, read.weights}, {sum}, {{"streams", w.config().hyper_connections}})[0];
 }
 
-ValueId end_streams(Writer& w, ValueId x, const std::string& name) {
+ValueId end_streams(Writer& w, ValueId x, const std::string& prefix, const std::string& name) {
   if (!w.config().has_streams()) return x;
-  if (w.config().has_gated_streams()) return read_gated(w, x, false, "model.hyper_connection_mixer.", name).x_TH;
+  if (w.config().has_gated_streams()) return read_gated(w, x, false, prefix + "hyper_connection_mixer.", name).x_TH;
   if (w.config().hyper_connections_mean) return mean_of_streams(w, x, name);
-  return read_by(w, x, w.config().hyper_connections, 1, "model.hc_head.hc_", name).x_TH;
+  return read_by(w, x, w.config().hyper_connections, 1, prefix + "hc_head.hc_", name).x_TH;
 }
 
 }  // namespace heddle::model
