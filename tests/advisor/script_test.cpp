@@ -338,8 +338,9 @@ TEST(Script, NoFlagOfTheTrainersIsUnknown) {
       continue;
     }
     const std::vector<std::string> unread = asked.unread();
-    if (std::find(unread.begin(), unread.end(), flag) != unread.end())
+    if (std::find(unread.begin(), unread.end(), flag) != unread.end()) {
       EXPECT_NE(effect_of(flag), FlagEffect::unknown) << flag;
+    }
   }
   EXPECT_GT(flags, 150);
 }

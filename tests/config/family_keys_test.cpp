@@ -208,7 +208,6 @@ TEST_F(FamilyKeys, AreRefused) {
       {"bailing_moe", R"({"rotary_dim": 8.0})", "a whole number above 0"},
       {"bailing_moe", R"({"norm_topk_prob": false})", "gates sum to one"},
       {"bailing_moe", R"({"use_bias": true})", "attention's output"},
-      {"bailing_moe", R"({"num_nextn_predict_layers": 1})", "the last norm's rows"},
       {"bailing_moe", R"({"moe_router_enable_expert_bias": false})", "the choice has a bias"},
       {"bailing_moe", R"({"moe_shared_expert_intermediate_size": 16})", "as wide as the others"},
       {"step3p5", R"({"rope_theta": [100, 10, 10]})", "a number for each"},

@@ -138,8 +138,9 @@ class CudaModel : public testing::Test {
       EXPECT_LT(relative(many->whole("grad.", p.name), one->whole("grad.", p.name)), 2e-5) << p.name;
       // Streams are alike up to the first block: of what mixes them all of the gradient is rounding, and AdamW's
       // steps are as large as elsewhere.
-      if (!p.name.starts_with("model.layers.0.attn_hc."))
+      if (!p.name.starts_with("model.layers.0.attn_hc.")) {
         EXPECT_LT(relative(many->whole("master.", p.name), one->whole("master.", p.name)), 1e-5) << p.name;
+      }
     }
     for (const char* name : {"loss.next_token", "loss.sequence_aux.1", "loss.z.1"}) {
       EXPECT_NEAR(many->total(name), one->total(name), 1e-5 * std::abs(one->total(name))) << name;

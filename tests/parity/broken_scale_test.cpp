@@ -41,6 +41,7 @@ Draw all_axes() {
   c.sequence_aux_loss_alpha = 0.01;
   c.z_loss_weight = 0.001;
   c.num_nextn_predict_layers = 1;
+  c.nextn_blocks.clear();
   c.tie_word_embeddings = true;
   return d;
 }
@@ -142,7 +143,7 @@ std::vector<Case> cases() {
       {"tensor ranks' partial output of attention", left_out("0.o_proj", at(Axis::tp, 1)), "loss.next_token"},
       {"tensor ranks' partial gradient of a latent", left_out("d1.kv_latent", at(Axis::tp, 1)),
        "grad.model.layers.1.self_attn.kv_a"},
-      {"tensor ranks' partial sums of the vocabulary", left_out("dn_next_token", at(Axis::tp, 1)),
+      {"tensor ranks' partial sums of the vocabulary", left_out("dhanded_on", at(Axis::tp, 1)),
        "grad.model.norm.weight"},
       {"context ranks' partial gradient of keys", left_out("d2.k_rope", at(Axis::cp, 1)),
        "grad.model.layers.2.self_attn.kv_a"},

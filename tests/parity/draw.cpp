@@ -649,7 +649,8 @@ std::string Draw::text() const {
     if (value != s.get(usual)) set += fmt::format(", {} {}", s.key, plan::text_of(value));
   }
   return fmt::format(
-      "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths {}{}, tied "
+      "draw {}: {} ranks on {} nodes{}{}, top {} of 12, {} token kinds, routing {}, {}, shared {}, depths {}{}, "
+      "tied "
       "{}{}{}{}{}{}, {} on {}{}",
       seed, plan.ranks(), node_of.back() + 1, set, plan.order ? ", order " + plan.order->name : "",
       model.num_experts_per_tok, token_kinds, static_cast<int>(routing),

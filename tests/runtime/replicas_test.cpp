@@ -319,9 +319,10 @@ TEST(Replicas, ChangeNoWholeNumberInAnyTopology) {
             EXPECT_EQ(ahead.gradients, without.gradients) << topology << ", chosen " << before << " before";
             EXPECT_GT(ahead.copied, 0);
             expect_counted(routed, ahead, PlacedFigure::by_history);
-            if (before == 0)
+            if (before == 0) {
               EXPECT_LT(*std::max_element(ahead.most.begin(), ahead.most.end()),
                         *std::max_element(without.most.begin(), without.most.end()));
+            }
           }
           EXPECT_GT(with.copied, 0);
           expect_counted(routed, with, PlacedFigure::by_counts);

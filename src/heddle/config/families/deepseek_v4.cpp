@@ -435,9 +435,9 @@ Family deepseek_v4_keys() {
       is("n_group", 1, "the family chooses among all experts"),
       is("topk_group", 1, "the family chooses among all experts"),
   };
-  f.read_besides = {"num_local_experts",       "compress_ratios",      "compress_rate_csa",
-                    "compress_rate_hca",       "num_hash_layers",      "expert_dtype",
-                    "qk_nope_head_dim",        "router_aux_loss_coef", "scale_fmt"};
+  f.read_besides = {"num_local_experts", "compress_ratios",      "compress_rate_csa",
+                    "compress_rate_hca", "num_hash_layers",      "expert_dtype",
+                    "qk_nope_head_dim",  "router_aux_loss_coef", "scale_fmt"};
   f.rewrite = rewrite_v4;
   f.adopt = adopt_router_loss;
   f.complete = count_further_v4;

@@ -1,15 +1,18 @@
 // LongCat-Flash: latent attention with scaled latents. A layer of its files is a pair of layers here, each with
-// attention and an MLP. The experts beside the first MLP add behind the second; some are without computation. A layer
-// of a further token has an MLP, and repeats the embedding.
+// attention and an MLP. The experts beside the first MLP add behind the second; some are without computation. A
+// layer of a further token has an MLP, and repeats the embedding.
 //
 // Sources: Meituan, arXiv 2509.01322; the config.json released with LongCat-Flash-Chat; LongcatFlashConfig and the
 // model of Transformers 5, gone through key by key; longcat_flash_mtp.py of vLLM, for names of the further layer.
+#include <algorithm>
+#include <filesystem>
+
 #include "heddle/base/error.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/families/grouped_keys.h"
-#include "heddle/config/families/prediction_layers.h"
 #include "heddle/formats/json_text.h"
+#include "heddle/formats/released_files.h"
 
 namespace heddle::config {
 
@@ -86,9 +89,12 @@ std::string spelt_longcat(std::string name) {
                                    {".mlp.gate.e_score_correction_bias", ".mlp.router.e_score_correction_bias"}});
 }
 
-// The released files say "num_nextn_predict_layers" only where they have such a layer.
-void count_further_longcat(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
-  count_prediction_layers(c, path, warnings, kReleasedFurther);
+// No key of the released file counts the layer: a folder has it where its weights do.
+void count_further_longcat(ModelConfig& c, const std::string& path, std::vector<std::string>*) {
+  const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
+  if (!names) return;
+  c.num_nextn_predict_layers = std::any_of(names->begin(), names->end(),
+                                           [](const auto& name) { return name.starts_with(kReleasedFurther); });
 }
 
 FurtherTensors further_longcat(const ModelConfig& c) {
@@ -132,6 +138,7 @@ ModelConfig longcat_flash_560b() {
   c.moe_intermediate_size = 2048;
   c.routed_scaling_factor = 6;
   c.bias_balance = model::BiasBalance::share;
+  c.num_nextn_predict_layers = 1;
   return c;
 }
 

@@ -80,12 +80,12 @@ void join_entries(const KernelCall& call) {
   const TensorView& joined = join ? call.out[0] : call.in[0];
   const int64_t S = call.op->attributes.integer("sequence");
   const JoinRowsArgs args{.k = k.data,
-                      .e = (join ? call.in[1] : call.out[1]).data,
-                      .joined = joined.data,
-                      .S = S,
-                      .E = S / call.op->attributes.integer("rate"),
-                      .words = k.dim(1) * size_of(k.dtype) / 2,
-                      .join = join};
+                          .e = (join ? call.in[1] : call.out[1]).data,
+                          .joined = joined.data,
+                          .S = S,
+                          .E = S / call.op->attributes.integer("rate"),
+                          .words = k.dim(1) * size_of(k.dtype) / 2,
+                          .join = join};
   if (joined.dim(0) == 0) return;
   launch(join_rows, {.blocks_x = joined.dim(0), .threads = kCompressionThreads}, args, call.stream);
 }

@@ -444,7 +444,7 @@ Shape further_layer(const Shape& s) {
   one.full_attention_last = one.shortcut_experts = false;
   one.hybrid_override_pattern.clear();
   one.ngram_layers.clear();
-  one.layer_pattern = letter(s.is_recurrent(layer)  ? LayerKind::recurrence
+  one.layer_pattern = letter(s.is_recurrent(layer) ? LayerKind::recurrence
                              : s.has_window(layer) ? LayerKind::window
                                                    : LayerKind::attention);
   one.mlp_pattern = letter(experts_further(s) ? Block::experts : Block::mlp);

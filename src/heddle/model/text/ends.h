@@ -24,8 +24,9 @@ class Ends {
   struct Reader {
     std::string norm, prefix;
   };
-  /// Norm (unless the states are behind it: Writer::hands_on_normed), head and loss of the tokens `distance` after each position; NAME is in the names of its values. Where
-  /// the writer predicts: the logits; where it has a cache, those of the last position of each sequence.
+  /// Norm (unless the states are behind it: Writer::hands_on_normed), head and loss of the tokens `distance` after
+  /// each position; NAME is in the names of its values. Where the writer predicts: the logits; where it has a
+  /// cache, those of the last position of each sequence.
   void predict(ir::ValueId h, const Reader& reader, int64_t distance, const Statistic& loss,
                const std::string& name);
 

@@ -46,8 +46,9 @@ class Writer {
   bool decodes() const { return spec_.purpose == ir::Purpose::decode; }
   bool caches() const { return decodes() || spec_.purpose == ir::Purpose::prefill; }
   int64_t depths() const { return predicts() ? 0 : config_.num_nextn_predict_layers; }
-  /// True if layers of further tokens read the states that the head reads, behind its norm. Of streams they read each.
-  bool hands_on_normed() const { return depths() > 0 && !config_.has_streams(); }
+  /// True if layers of further tokens read the states that the head reads, behind its norm. Of streams they read
+  /// each. Texts that only evaluate have the norm in the same stage.
+  bool hands_on_normed() const { return config_.num_nextn_predict_layers > 0 && !config_.has_streams(); }
 
   /// Chunks are written in order; what follows belongs to the new one. Returns its index.
   int begin_chunk(const ir::Chunk& microbatches);
