@@ -42,7 +42,7 @@ void compress_backward(const KernelCall& call) {
   CompressArgs args = compress_args(call, 1);
   args.de = call.in[0].data;
   args.out = call.out[0].data;
-  args.dz = call.out[1].data;
+  if (args.z != nullptr) args.dz = call.out[1].data;
   const int64_t blocks = call.in[1].dim(0) / args.S * (args.S / args.m + 1);
   if (blocks == 0) return;
   by_type(call.in[1].dtype,
@@ -80,12 +80,12 @@ void join_entries(const KernelCall& call) {
   const TensorView& joined = join ? call.out[0] : call.in[0];
   const int64_t S = call.op->attributes.integer("sequence");
   const JoinRowsArgs args{.k = k.data,
-                      .e = (join ? call.in[1] : call.out[1]).data,
-                      .joined = joined.data,
-                      .S = S,
-                      .E = S / call.op->attributes.integer("rate"),
-                      .words = k.dim(1) * size_of(k.dtype) / 2,
-                      .join = join};
+                          .e = (join ? call.in[1] : call.out[1]).data,
+                          .joined = joined.data,
+                          .S = S,
+                          .E = S / call.op->attributes.integer("rate"),
+                          .words = k.dim(1) * size_of(k.dtype) / 2,
+                          .join = join};
   if (joined.dim(0) == 0) return;
   launch(join_rows, {.blocks_x = joined.dim(0), .threads = kCompressionThreads}, args, call.stream);
 }
