@@ -110,8 +110,10 @@ TEST_F(StepOps, selection) {
     const double tolerance = X == Dtype::f32 ? 2e-5 : 1e-2;
     const ir::Attributes at{{"heads", 4},     {"kv_heads", 2},         {"head_dim", 6},
                             {"value_dim", 5}, {"sequence", kSequence}, {"scale", 0.4}};
-    for (const auto& [name, sizes] : loss_sizes())
+    for (const auto& [name, sizes] : loss_sizes()) {
+      if (sizes.rank.tp > 1) continue;
       like_reference(sizes.share("share of " + name, X, 2), tolerance, false, ir::Phase::F);
+    }
     ir::Attributes latent = at;
     latent.set("kv_heads", int64_t{1});
     Tensor of_rows(Dtype::i32, {kRows, 4}, -1);

@@ -188,7 +188,7 @@ struct LossSizes {
     if (lists) op.attributes.set("lists", h);
     return op;
   }
-  /// The share of attention whose lse is random.
+  /// The share of attention whose lse is random. Its rows are those of a tp group.
   OpCase share(const std::string& name, Dtype X, int64_t B) const {
     OpCase op{
         name,
