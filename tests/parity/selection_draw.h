@@ -104,6 +104,8 @@ void draw_gated_blocks(Draw& d, Dice dice, const Fits& fits) {
   c.index_n_heads = 3;
   c.index_head_dim = dice.of({4, 6});
   draw_stage(d, dice);
+  // Without positions one kind of token makes all keys alike: then the indexers' loss is what is rounded.
+  if (d.token_kinds == 1) c.index_stage = model::IndexStage::off;
   if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
   d.plan.update.qk_clip = 0;
   if (fits(d)) return;

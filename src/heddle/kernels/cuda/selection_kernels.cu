@@ -100,7 +100,7 @@ HEDDLE_DEVICE float block_dot(const X* x, const Y* y, int64_t width, float* boar
   return block_sum(sum, board);
 }
 
-/// Of all heads together.
+/// The score of all heads together.
 template <class X>
 HEDDLE_DEVICE float score(const IndexArgs& args, int64_t t, int64_t key) {
   const X* q = static_cast<const X*>(args.q) + t * args.h * args.d;

@@ -61,7 +61,7 @@ struct Indexer {
         q(call.in[0].as<const X>()),
         k(call.in[1].as<const X>()),
         w(named_operand(call, "w").as<const float>()) {}
-  /// Of all heads together; where each has a list, of the one.
+  /// The score of all heads together; where each has a list, that of the one.
   HWY_INLINE float score(int64_t t, int64_t key, int64_t list = 0) const {
     if (apart) return scale * dot(q + (t * h + list) * d, k + key * d, d);
     float sum = 0;
@@ -116,7 +116,7 @@ struct Divergence {
     }
     return divergence;
   }
-  /// Where the first key of a list is in what has a number for each slot. It is that of the list read last.
+  /// The place of a list's first key in what has a number for each slot. The list is the one read last.
   int64_t slot(int64_t t, int64_t list) const {
     return (t * keys.of.lists + list) * keys.of.most() + keys.list.begin;
   }

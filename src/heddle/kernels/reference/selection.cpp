@@ -59,7 +59,7 @@ struct Indexer {
         q(call.in[0]),
         k(call.in[1]),
         w(named_operand(call, "w")) {}
-  /// Of all heads together; where each has a list, of the one.
+  /// The score of all heads together; where each has a list, that of the one.
   A score(int64_t t, int64_t key, int64_t list = 0) const {
     if (apart) return scale * dot(q.at((t * h + list) * d), k.at(key * d), d);
     A sum = 0;

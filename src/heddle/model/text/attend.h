@@ -15,7 +15,7 @@ struct HeadSizes {
   int64_t heads = 1, kv_heads = 1, head_dim = 1, value_dim = 1;
   ir::ValueId sinks = ir::none;
 };
-/// What attention makes, and the ln of each row's and head's sum of exponentials.
+/// The output of attention, and the ln of each row's and head's sum of exponentials.
 struct Attended {
   ir::ValueId o = ir::none, lse = ir::none;
 };

@@ -99,7 +99,7 @@ void keep_entries(Writer& w, ValueId e, ValueId cache, int64_t keys, int64_t off
   w.op("cache_rows", {e, w.places()}, {}, attributes, "", {cache});
 }
 
-// Of whole sequences' entries; chooses among them.
+// The indexer of entries of whole sequences. It chooses among them.
 Index index_entries(Writer& w, ValueId n_TH, ValueId q_latent_T, const std::string& prefix) {
   const ModelConfig& c = w.config();
   if (!indexes_in(w)) return {};

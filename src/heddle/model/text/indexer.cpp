@@ -77,7 +77,7 @@ void set_tokens(const Writer& w, Attributes& attributes) {
     attributes.set("rate", tokens).set("keys", count_of_index_keys(w));
 }
 
-// Of an indexer whose heads score together.
+// The attributes of an indexer whose heads score together.
 Attributes attributes_of_index(const Writer& w) {
   const ModelConfig& c = w.config();
   Attributes attributes{{"heads", c.index_n_heads},
