@@ -3,7 +3,7 @@
 //
 // A layer W attends to a window. The others attend to a list of keys: the window's and, behind them, those entries
 // of many tokens that a query sees (ops/compression.cpp). In layers S an indexer chooses among them. It has entries
-// and queries of its own width.
+// and queries of its own width, and learns what this attention gives to each entry (ops/selection.cpp).
 //
 // Heads and groups of outputs are cut among tp. Keys and what makes entries go between ranks of tp and cp before
 // they are joined: each rank makes all entries of its sequences.
