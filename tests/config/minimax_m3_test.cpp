@@ -177,7 +177,6 @@ TEST(IndexBlocks, KeysGoTogether) {
          "grouped attention selects blocks of keys");
   expect([](ModelConfig& c) { c.index_blocks = IndexBlocks::gated; }, "model.attention = \"latent\"");
   expect([](ModelConfig& c) { c.index_blocks = IndexBlocks::mean; }, "model.index_local_blocks = 0");
-  expect([](ModelConfig& c) { c.index_stage = model::IndexStage::sparse; }, "model.index_stage = \"off\"");
   expect([](ModelConfig& c) { c.sliding_window = 4; }, "model.sliding_window = 0");
   expect([](ModelConfig& c) { c.attention_logit_cap = 30; }, "model.attention_logit_cap = 0");
 }

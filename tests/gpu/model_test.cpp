@@ -17,6 +17,7 @@ struct With {
   std::string backend = "cuda", context = "gather", topology = "plain";
   bool exact = false, quantiles = false, joined = false, biases = false, by_id = false, streams = false,
        compressed = false, hy4 = false;
+  model::IndexStage stage = model::IndexStage::sparse;
   model::IndexBlocks blocks = model::IndexBlocks::none;
   std::vector<int> node_of;
   double capacity = 0;
@@ -49,7 +50,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
     c.sliding_window = 5;
     c.sparse_rate = 2, c.heavy_rate = 5;
     c.index_topk = 3, c.index_n_heads = 2, c.index_head_dim = 6;
-    c.index_stage = model::IndexStage::off;
+    c.index_stage = with.stage;
     c.q_lora_rank = 12, c.head_dim = 8, c.qk_rope_head_dim = 4, c.o_groups = 2, c.o_lora_rank = 6;
     c.attention_sinks = true;
   }
@@ -58,7 +59,7 @@ std::unique_ptr<test::TinyRun> run_of(const plan::Degrees& mesh, Dtype dtype, co
     c.attention = model::ModelConfig::Attention::grouped;
     c.num_attention_heads = 4, c.num_key_value_heads = 2, c.head_dim = 8;
     c.index_blocks = with.blocks;
-    c.index_stage = model::IndexStage::off;
+    c.index_stage = with.stage;
     c.index_topk = 6, c.index_block_size = 3;
     c.index_n_heads = greatest ? 2 : 3, c.index_head_dim = 8;
     c.index_local_blocks = greatest ? 1 : 0;
@@ -162,12 +163,14 @@ TEST_F(CudaModel, chosen_keys_beside_sinks_and_gates) {
 TEST_F(CudaModel, compressed_keys) {
   for (const auto& mesh : {plan::Degrees{}, plan::Degrees{.tp = 2, .cp = 2, .pp = 2, .ep = 2}})
     like_one_rank(mesh, {.compressed = true});
+  like_one_rank({}, {.compressed = true, .stage = model::IndexStage::dense});
 }
 TEST_F(CudaModel, blocks_of_keys) {
   for (const model::IndexBlocks blocks : {model::IndexBlocks::greatest, model::IndexBlocks::mean}) {
     SCOPED_TRACE(word_of(blocks));
     for (const auto& mesh : {plan::Degrees{}, plan::Degrees{.tp = 2, .cp = 2, .ep = 2}})
       like_one_rank(mesh, {.blocks = blocks});
+    like_one_rank({}, {.stage = model::IndexStage::dense, .blocks = blocks});
   }
 }
 TEST_F(CudaModel, all_axes) { like_one_rank({.tp = 2, .dp = 2, .pp = 2, .ep = 2}); }

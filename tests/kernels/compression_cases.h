@@ -9,7 +9,7 @@ namespace heddle::op_runner {
 
 struct EntrySizes {
   int64_t S = 1, m = 1, series = 1, d = 1;
-  bool documents = false;
+  bool documents = false, gated = true;
 };
 
 inline OpCase compress_rows_case(const std::string& name, Dtype X, int64_t B, const EntrySizes& of) {
@@ -21,6 +21,7 @@ inline OpCase compress_rows_case(const std::string& name, Dtype X, int64_t B, co
        weight(random_tensor(wide(X), {of.m, columns}, 83))},
       {{"sequence", of.S}, {"rate", of.m}, {"series", of.series}},
       {}};
+  if (!of.gated) op.in[1] = op.in[2] = absent();
   if (of.documents) op.in.push_back({document_starts(B, of.S), Role::input});
   return op;
 }
@@ -105,6 +106,8 @@ inline std::vector<CaseMaker> compression_cases() {
       {"compress_rows_of_one", {7, 1, 1, 3, false}},
       {"compress_rows_end_within", {11, 4, 1, 19, false}},
       {"compress_rows_documents", {17, 5, 1, 6, true}},
+      {"compress_means", {11, 4, 1, 19, false, false}},
+      {"compress_means_of_documents", {17, 5, 1, 6, true, false}},
       {"compress_two_series", {12, 4, 2, 5, false}},
       {"compress_two_series_of_one", {5, 1, 2, 2, false}},
       {"compress_two_series_end_within", {11, 3, 2, 17, false}},

@@ -12,7 +12,7 @@ namespace {
 TEST(Compression, makes_entries_as_defined) {
   for (const CaseMaker& maker : compression_cases()) {
     const OpCase op = maker.make(Dtype::f64, 2);
-    if (op.kind != "compress_rows") continue;
+    if (op.kind != "compress_rows" || !op.in[1].tensor.present) continue;
     const int64_t S = op.attributes.integer("sequence"), m = op.attributes.integer("rate"),
                   series = op.attributes.integer("series"), columns = op.in[0].tensor.shape[1],
                   d = columns / series;
@@ -72,6 +72,48 @@ TEST(Compression, goes_on_from_a_cache) {
     op.in.push_back(absent());
     op.in.push_back(metadata(places));
     EXPECT_TRUE(close(found, run_op(op, kernels::host_kernels()).out[0], 2e-6));
+  }
+}
+
+// What an indexer of entries is drawn to: the probability of an entry in attention to window, entries and sink.
+TEST(Compression, ShareOfAnEntryIsThatOfAttention) {
+  const Listed listed{.B = 1};
+  const int64_t S = listed.S, m = listed.m, E = S / m, h = 3, d = 5;
+  const Tensor seen = run_op(listed.make(), kernels::reference_kernels()).out[0];
+  const Tensor joined = random_tensor(Dtype::f64, {S + E, d}, 91);
+  Tensor entries(Dtype::f64, {E, d});
+  std::copy_n(joined.values.begin() + S * d, E * d, entries.values.begin());
+  OpCase attention{"attention",
+                   "chosen_attention",
+                   {activation(random_tensor(Dtype::f64, {S, h * d}, 92)), activation(joined), absent(),
+                    metadata(seen), absent(), weight(random_tensor(Dtype::f64, {h}, 93))},
+                   {{"heads", h},
+                    {"kv_heads", 1},
+                    {"head_dim", d},
+                    {"value_dim", 1},
+                    {"sequence", S},
+                    {"scale", 0.4},
+                    {"keys", S + E},
+                    {"window", listed.window}},
+                   {}};
+  for (int64_t entry = 0; entry < E; ++entry) {  // a value that is one at one entry
+    Tensor values(Dtype::f64, {S + E, 1});
+    values.values[static_cast<size_t>(S + entry)] = 1;
+    attention.in[2] = activation(values);
+    const OpResult made = run_op(attention, kernels::reference_kernels());
+    const OpCase share{
+        "share",
+        "attention_share",
+        {attention.in[0], activation(entries), metadata(made.out[1])},
+        {{"heads", h}, {"kv_heads", 1}, {"head_dim", d}, {"sequence", S}, {"scale", 0.4}, {"keys", E}, {"rate", m}},
+        {}};
+    const Tensor found = run_op(share, kernels::reference_kernels()).out[0];
+    for (int64_t t = 0; t < S; ++t) {
+      double expected = 0;
+      for (int64_t head = 0; head < h; ++head) expected += made.out[0].values[static_cast<size_t>(t * h + head)];
+      EXPECT_NEAR(found.values[static_cast<size_t>(t * E + entry)], expected, 1e-12) << t;
+      EXPECT_EQ(expected > 0, (entry + 1) * m <= t + 1) << t;
+    }
   }
 }
 

@@ -115,6 +115,145 @@ inline std::vector<std::pair<std::string, BlockLists>> block_lists() {
   return all;
 }
 
+/// What an indexer's loss goes over, and the share of attention that it reads.
+struct LossSizes {
+  int64_t S = 9, h = 2, chosen = 0;  // chosen: so many a query and list; 0: all
+  bool documents = false, weighted = true;
+  int64_t rate = 1;              // tokens of an entry
+  int64_t block = 0;             // keys of a block that is chosen
+  bool lists = false;            // each head has a list
+  bool of_blocks = false;        // the share is of blocks
+  int64_t group = 1, width = 5;  // of the share: heads of a key head, their width
+  SelectionRank rank = {};
+
+  int64_t keys() const { return S / rate; }
+  int64_t list_count() const { return lists ? h : 1; }
+  int64_t rows(int64_t B) const { return B * rank.own(S); }
+  int64_t columns() const {
+    if (chosen == 0) return list_count() * (of_blocks ? S / block : keys());
+    return list_count() * chosen * (block > 0 && !of_blocks ? block : 1);
+  }
+  /// The positions that row t may read: those of its document up to its own.
+  std::pair<int64_t, int64_t> seen(int64_t t) const {
+    return BlockLists{.S = S, .documents = documents, .rank = rank}.seen(t);
+  }
+  Tensor choice(int64_t B) const {
+    const bool whole = of_blocks || rate > 1;
+    return BlockLists{.S = S,
+                      .block = whole ? std::max(block, rate) : std::max<int64_t>(1, block),
+                      .columns = chosen,
+                      .lists = list_count(),
+                      .tail = whole,
+                      .documents = documents,
+                      .rank = rank}
+        .random(B, 75);
+  }
+  /// Calls body(list, column, key) for each key that row t reads, of the column of its list.
+  template <class Body>
+  void for_each_key(const Tensor& chosen_numbers, int64_t t, Body body) const {
+    const auto [start, end] = seen(t);
+    for (int64_t list = 0; list < list_count(); ++list) {
+      for (int64_t key = 0; chosen == 0 && key < keys(); ++key) {
+        const bool reads = rate > 1    ? key >= start / rate && (key + 1) * rate <= end
+                           : of_blocks ? key >= start && key < end / block * block
+                                       : key >= start && key < end;
+        if (reads) body(list, of_blocks ? key / block : key, key);
+      }
+      for (int64_t c = 0; c < chosen; ++c) {
+        const auto n = static_cast<int64_t>(
+            chosen_numbers.values[static_cast<size_t>((t * list_count() + list) * chosen + c)]);
+        if (n >= 0 && block == 0) body(list, c, n);
+        for (int64_t i = 0; n >= 0 && i < block; ++i) {
+          if (n * block + i >= start && n * block + i < end)
+            body(list, of_blocks ? c : c * block + i, n * block + i);
+        }
+      }
+    }
+  }
+
+  /// The loss, of shares that are random.
+  OpCase loss(const std::string& name, Dtype X, int64_t B) const {
+    Tensor share = random_tensor(wide(X), {rows(B), columns()}, 74);
+    for (double& v : share.values) v = std::abs(v) + 0.01;
+    OpCase op{
+        name,
+        "index_loss",
+        {activation(random_tensor(X, {rows(B), h * 6}, 71)), activation(random_tensor(X, {B * keys(), 6}, 72)),
+         weighted ? activation(random_tensor(wide(X), {rows(B), h}, 73)) : absent(), metadata(share),
+         metadata(Tensor(wide(X), {2}, std::vector{3.0, 0.5})), chosen > 0 ? metadata(choice(B)) : absent(),
+         documents ? Operand{document_starts(B, S), Role::input} : absent()},
+        {{"heads", h}, {"head_dim", 6}, {"sequence", S}, {"scale", 0.3}, {"weight", 0.7}, {"scale_index", 1}},
+        {}};
+    set(op);
+    if (lists) op.attributes.set("lists", h);
+    return op;
+  }
+  /// The share of attention whose lse is random. Its rows are those of a tp group.
+  OpCase share(const std::string& name, Dtype X, int64_t B) const {
+    OpCase op{
+        name,
+        "attention_share",
+        {activation(random_tensor(X, {rows(B), h * group * width}, 81)),
+         activation(random_tensor(X, {B * keys(), h * width}, 82)),
+         metadata(random_tensor(wide(X), {rows(B), h * group}, 83)), chosen > 0 ? metadata(choice(B)) : absent(),
+         documents ? Operand{document_starts(B, S), Role::input} : absent()},
+        {{"heads", h * group}, {"kv_heads", h}, {"head_dim", width}, {"sequence", S}, {"scale", 0.4}},
+        {}};
+    set(op);
+    if (lists) op.attributes.set("lists", h);
+    if (of_blocks) op.attributes.set("of_blocks", int64_t{1});
+    if (of_blocks) op.attributes.set("block", block);
+    return op;
+  }
+
+ private:
+  void set(OpCase& op) const {
+    if (rate > 1) op.attributes.set("rate", rate).set("keys", keys());
+    if (block > 0 && chosen > 0) op.attributes.set("block", block);
+    rank.place(op);
+  }
+};
+
+/// Losses of indexers, by name. Those of of_blocks are of shares alone: to their loss a block is an entry.
+inline std::vector<std::pair<std::string, LossSizes>> loss_sizes() {
+  std::vector<std::pair<std::string, LossSizes>> all{
+      {"chosen", {.chosen = 4}},
+      {"all", {.h = 3}},
+      {"documents", {.S = 17, .documents = true, .group = 2}},
+      {"many_rows", {.S = 150, .h = 1, .chosen = 12}},
+      {"no_weights", {.chosen = 4, .documents = true, .weighted = false}},
+      {"entries", {.S = 18, .rate = 4, .group = 3}},
+      {"entries_of_documents", {.S = 23, .documents = true, .weighted = false, .rate = 3}},
+      {"chosen_entries", {.S = 23, .h = 1, .chosen = 2, .documents = true, .rate = 3, .group = 4}},
+      {"lists", {.S = 13, .documents = true, .weighted = false, .lists = true, .group = 2}},
+      {"blocks", {.S = 18, .chosen = 2, .weighted = false, .block = 4, .lists = true, .group = 2}},
+      {"blocks_of_one_list", {.S = 18, .h = 1, .chosen = 2, .weighted = false, .block = 4, .lists = true}},
+      {"blocks_of_documents",
+       {.S = 23, .chosen = 3, .documents = true, .weighted = false, .block = 3, .lists = true}},
+      {"blocks_many_rows", {.S = 150, .chosen = 3, .weighted = false, .block = 8, .lists = true}},
+      {"sums_of_blocks", {.S = 18, .chosen = 2, .block = 4, .of_blocks = true, .group = 2}},
+      {"sums_of_all_blocks", {.S = 23, .documents = true, .block = 5, .of_blocks = true}},
+      {"sums_of_blocks_of_documents", {.S = 23, .chosen = 2, .documents = true, .block = 3, .of_blocks = true}}};
+  for (const int index : {0, 1, 2, 3}) {
+    const SelectionRank rank{.cp = 2, .cp_index = index / 2, .tp = 2, .tp_index = index % 2};
+    all.emplace_back(fmt::format("chosen_rank{}", index), LossSizes{.S = 16, .chosen = 3, .rank = rank});
+    all.emplace_back(fmt::format("all_rank{}", index), LossSizes{.S = 16, .documents = true, .rank = rank});
+    all.emplace_back(fmt::format("entries_rank{}", index),
+                     LossSizes{.S = 16, .chosen = 2, .documents = true, .rate = 3, .rank = rank});
+    all.emplace_back(fmt::format("all_entries_rank{}", index), LossSizes{.S = 16, .rate = 3, .rank = rank});
+  }
+  for (const int index : {0, 1}) {
+    const SelectionRank rank{.cp = 2, .cp_index = index};
+    all.emplace_back(
+        fmt::format("blocks_rank{}", index),
+        LossSizes{
+            .S = 16, .chosen = 2, .documents = true, .weighted = false, .block = 3, .lists = true, .rank = rank});
+    all.emplace_back(fmt::format("sums_rank{}", index),
+                     LossSizes{.S = 16, .documents = true, .block = 3, .of_blocks = true, .rank = rank});
+  }
+  return all;
+}
+
 inline std::vector<CaseMaker> selection_cases() {
   std::vector<CaseMaker> cases;
   cases.push_back({"detached_linear", [](Dtype X, int64_t B) {
@@ -161,39 +300,11 @@ inline std::vector<CaseMaker> selection_cases() {
                      }});
   }
 
-  const auto loss = [&](std::string name, int64_t S, int64_t h, int64_t k, bool documents,
-                        SelectionRank rank = {}) {
-    cases.push_back({name, [=](Dtype X, int64_t B) {
-                       const int64_t rows = B * rank.own(S);
-                       Tensor share = random_tensor(wide(X), {rows, k > 0 ? k : S}, 74);
-                       for (double& v : share.values) v = std::abs(v) + 0.01;
-                       OpCase op{name,
-                                 "index_loss",
-                                 {activation(random_tensor(X, {rows, h * 6}, 71)),
-                                  activation(random_tensor(X, {B * S, 6}, 72)),
-                                  activation(random_tensor(wide(X), {rows, h}, 73)), metadata(share),
-                                  metadata(Tensor(wide(X), {2}, std::vector{3.0, 0.5})),
-                                  k > 0 ? metadata(random_choice(B, S, k, rank, 75)) : absent(),
-                                  documents ? Operand{document_starts(B, S), Role::input} : absent()},
-                                 {{"heads", h},
-                                  {"head_dim", 6},
-                                  {"sequence", S},
-                                  {"scale", 0.3},
-                                  {"weight", 0.7},
-                                  {"scale_index", 1}},
-                                 {}};
-                       rank.place(op);
-                       return op;
-                     }});
-  };
-  loss("index_loss_of_chosen", 9, 2, 4, false);
-  loss("index_loss_of_all", 9, 3, 0, false);
-  loss("index_loss_of_documents", 17, 2, 0, true);
-  loss("index_loss_many_rows", 150, 1, 12, false);
-  for (const int index : {0, 1, 2, 3}) {
-    const SelectionRank rank{.cp = 2, .cp_index = index / 2, .tp = 2, .tp_index = index % 2};
-    loss(fmt::format("index_loss_of_chosen_rank{}", index), 16, 2, 3, false, rank);
-    loss(fmt::format("index_loss_of_all_rank{}", index), 16, 2, 0, true, rank);
+  for (const auto& [name, sizes] : loss_sizes()) {
+    if (sizes.of_blocks) continue;
+    const std::string case_name = "index_loss_of_" + name;
+    cases.push_back(
+        {case_name, [case_name, sizes = sizes](Dtype X, int64_t B) { return sizes.loss(case_name, X, B); }});
   }
   return cases;
 }

@@ -168,63 +168,60 @@ TEST(Selection, AttendsToACacheWhoseKeysHoldTheirValues) {
   }
 }
 
-std::vector<OpCase> share_cases(Dtype X) {
-  std::vector<OpCase> all;
-  for (const bool chosen : {true, false}) {
-    for (const int kind : {0, 1, 2, 3}) {
-      const int cp = 1 + kind % 2;
-      const bool sinks = kind > 1;
-      const int64_t S = 12, h = 4;
-      const SelectionRank rank{.cp = cp, .cp_index = cp - 1};
-      OpCase op{"attention_share",
-                "attention_share",
-                {activation(random_tensor(X, {2 * rank.own(S), h * 6}, 81)),
-                 activation(random_tensor(X, {2 * S, 2 * 6}, 82)),
-                 chosen ? metadata(random_choice(2, S, 5, rank, 83)) : absent(),
-                 chosen ? absent() : Operand{document_starts(2, S), Role::input}},
-                {{"heads", h}, {"kv_heads", 2}, {"head_dim", 6}, {"sequence", S}, {"scale", 0.4}},
-                {}};
-      if (sinks) op.in.push_back(weight(random_tensor(wide(X), {h}, 84)));
-      rank.place(op);
-      all.push_back(op);
+// Σ over heads of exp(scale · q·k − lse), written out.
+TEST(Selection, SharesAreAsDefined) {
+  for (const auto& [name, sizes] : loss_sizes()) {
+    if (sizes.rank.tp > 1) continue;
+    const OpCase op = sizes.share(name, Dtype::f64, 2);
+    const auto at = [&](size_t operand, int64_t i) { return op.in[operand].tensor.values[static_cast<size_t>(i)]; };
+    const int64_t d = sizes.width, of_list = sizes.columns() / sizes.list_count(), heads = sizes.h * sizes.group;
+    const Tensor found = run_op(op, kernels::reference_kernels()).out[0];
+    ASSERT_EQ(found.shape, (std::vector<int64_t>{sizes.rows(2), sizes.columns()})) << name;
+    std::vector<double> expected(found.values.size());
+    for (int64_t t = 0; t < sizes.rows(2); ++t) {
+      const int64_t row0 = t / sizes.rank.own(sizes.S) * sizes.keys();
+      sizes.for_each_key(op.in[3].tensor, t, [&](int64_t list, int64_t column, int64_t key) {
+        for (int64_t head = 0; head < heads; ++head) {
+          const int64_t kv = head / sizes.group;
+          if (sizes.lists && kv != list) continue;
+          double dot = 0;
+          for (int64_t i = 0; i < d; ++i)
+            dot += at(0, (t * heads + head) * d + i) * at(1, ((row0 + key) * sizes.h + kv) * d + i);
+          expected[static_cast<size_t>(t * sizes.columns() + list * of_list + column)] +=
+              std::exp(0.4 * dot - at(2, t * heads + head));
+        }
+      });
     }
+    EXPECT_TRUE(close(Tensor(Dtype::f64, found.shape, expected), found, 1e-12)) << name;
   }
-  return all;
 }
 
-// The shares of all keys of a row add up to one a head, less what sinks take. Each is what attention multiplies the
-// key's value by.
+// With the lse of attention, each share is what attention multiplies the key's value by. A sink has its part first.
 TEST(Selection, SharesAreThoseOfAttention) {
-  for (OpCase op : share_cases(Dtype::f64)) {
-    const Tensor share = run_op(op, kernels::reference_kernels()).out[0];
-    const int64_t rows = share.shape[0], columns = share.shape[1], S = 12;
-    for (int64_t t = 0; t < rows; ++t) {
-      double sum = 0;
-      for (int64_t j = 0; j < columns; ++j) sum += share.values[static_cast<size_t>(t * columns + j)];
-      if (op.in.size() == 4) {
-        EXPECT_NEAR(sum, 4, 1e-12);
-      } else {
-        EXPECT_LT(sum, 3.99);
-      }
-    }
-    if (!op.in[2].tensor.present) continue;
-    OpCase attention = op;
-    attention.kind = "chosen_attention";
-    attention.attributes.set("value_dim", int64_t{1});
-    for (int64_t key : {0, 3}) {  // a value that is one at one key
-      Tensor values(Dtype::f64, {2 * S, 2});
+  for (const bool sinks : {false, true}) {
+    const LossSizes sizes{.S = 12, .chosen = 5, .group = 2, .width = 6};
+    OpCase share = sizes.share("share", Dtype::f64, 2);
+    for (const int64_t key : {0, 3}) {  // a value that is one at one key
+      Tensor values(Dtype::f64, {2 * sizes.S, 2});
       values.values[static_cast<size_t>(2 * key)] = values.values[static_cast<size_t>(2 * key + 1)] = 1;
-      attention.in = {op.in[0], op.in[1], activation(values), op.in[2]};
-      if (op.in.size() > 4) attention.in.insert(attention.in.end(), {absent(), op.in[4]});
-      const Tensor o = run_op(attention, kernels::reference_kernels()).out[0];
-      for (int64_t t = 0; t < rows / 2; ++t) {
-        double expected = 0, found = 0;
-        for (int64_t head = 0; head < 4; ++head) expected += o.values[static_cast<size_t>(t * 4 + head)];
-        for (int64_t j = 0; j < columns; ++j) {
-          if (op.in[2].tensor.values[static_cast<size_t>(t * columns + j)] == static_cast<double>(key))
-            found = share.values[static_cast<size_t>(t * columns + j)];
+      OpCase attention = share;
+      attention.kind = "chosen_attention";
+      attention.attributes.set("value_dim", int64_t{1});
+      attention.in = {share.in[0], share.in[1], activation(values), share.in[3]};
+      if (sinks) attention.in.insert(attention.in.end(), {absent(), weight(random_tensor(Dtype::f64, {4}, 84))});
+      const OpResult made = run_op(attention, kernels::reference_kernels());
+      share.in[2].tensor = made.out[1];
+      const Tensor found = run_op(share, kernels::reference_kernels()).out[0];
+      for (int64_t t = 0; t < sizes.S; ++t) {
+        double expected = 0, of_key = 0, sum = 0;
+        for (int64_t head = 0; head < 4; ++head) expected += made.out[0].values[static_cast<size_t>(t * 4 + head)];
+        for (int64_t j = 0; j < 5; ++j) {
+          const auto at = static_cast<size_t>(t * 5 + j);
+          sum += found.values[at];
+          if (share.in[3].tensor.values[at] == static_cast<double>(key)) of_key = found.values[at];
         }
-        EXPECT_NEAR(found, expected, 1e-12) << "row " << t << " key " << key;
+        EXPECT_NEAR(of_key, expected, 1e-12) << "row " << t << " key " << key;
+        EXPECT_TRUE(sinks ? sum < 3.99 : std::abs(sum - 4) < 1e-12) << sum;
       }
     }
   }
@@ -232,33 +229,46 @@ TEST(Selection, SharesAreThoseOfAttention) {
 
 // weight · Σ KL(share ÷ its sum ‖ softmax of the scores), written out.
 TEST(Selection, TheLossIsTheDivergence) {
-  for (const CaseMaker& maker : selection_cases()) {
-    if (maker.name != "index_loss_of_chosen" && maker.name != "index_loss_of_documents") continue;
-    const OpCase op = maker.make(Dtype::f64, 2);
-    const int64_t S = op.attributes.integer("sequence"), h = op.attributes.integer("heads"), d = 6;
+  for (const auto& [name, sizes] : loss_sizes()) {
+    if (sizes.of_blocks) continue;
+    const OpCase op = sizes.loss(name, Dtype::f64, 2);
     const auto at = [&](size_t operand, int64_t i) { return op.in[operand].tensor.values[static_cast<size_t>(i)]; };
-    const bool chosen = op.in[5].tensor.present;
+    const int64_t h = sizes.h, d = 6, of_list = sizes.columns() / sizes.list_count();
     double loss = 0;
-    for (int64_t t = 0; t < 2 * S; ++t) {
-      std::vector<std::pair<double, double>> keys;  // score, share
-      const int64_t columns = op.in[3].tensor.shape[1];
-      for (int64_t j = 0; j < columns; ++j) {
-        const auto s = chosen ? static_cast<int64_t>(at(5, t * columns + j)) : j;
-        if (s < 0 || s > t % S || (!chosen && s < static_cast<int64_t>(at(6, t)))) continue;
+    for (int64_t t = 0; t < sizes.rows(2); ++t) {
+      std::map<int64_t, std::vector<std::pair<double, double>>> lists;  // score, share
+      const int64_t row0 = t / sizes.rank.own(sizes.S) * sizes.keys();
+      sizes.for_each_key(op.in[5].tensor, t, [&](int64_t list, int64_t column, int64_t key) {
         double score = 0;
         for (int64_t head = 0; head < h; ++head) {
+          if (sizes.lists && head != list) continue;
           double dot = 0;
-          for (int64_t i = 0; i < d; ++i) dot += at(0, (t * h + head) * d + i) * at(1, (t / S * S + s) * d + i);
-          score += 0.3 * at(2, t * h + head) * std::max(0.0, dot);
+          for (int64_t i = 0; i < d; ++i) dot += at(0, (t * h + head) * d + i) * at(1, (row0 + key) * d + i);
+          score += 0.3 * (sizes.weighted ? at(2, t * h + head) : 1) * (sizes.lists ? dot : std::max(0.0, dot));
         }
-        keys.emplace_back(score, at(3, t * columns + j));
+        lists[list].emplace_back(score, at(3, t * sizes.columns() + list * of_list + column));
+      });
+      for (const auto& [list, keys] : lists) {
+        double of_scores = 0, of_shares = 0;
+        for (const auto& [score, share] : keys) of_scores += std::exp(score), of_shares += share;
+        for (const auto& [score, share] : keys)
+          loss += share / of_shares * std::log(share / of_shares / (std::exp(score) / of_scores));
       }
-      double of_scores = 0, of_shares = 0;
-      for (const auto& [score, share] : keys) of_scores += std::exp(score), of_shares += share;
-      for (const auto& [score, share] : keys)
-        loss += share / of_shares * std::log(share / of_shares / (std::exp(score) / of_scores));
     }
-    EXPECT_NEAR(run_op(op, kernels::reference_kernels()).out[0].values[0], 0.7 * loss, 1e-12) << maker.name;
+    EXPECT_NEAR(run_op(op, kernels::reference_kernels()).out[0].values[0], 0.7 * loss, 1e-12) << name;
+  }
+}
+
+// A row whose keys have no share, or which has no key, has no loss, and no gradient that is not a number.
+TEST(Selection, ARowWithoutAShareHasNoLoss) {
+  for (const auto* backend : {&kernels::reference_kernels(), &kernels::host_kernels()}) {
+    OpCase op = LossSizes{.S = 18, .rate = 4}.loss("share of 0", Dtype::f32, 1);
+    std::fill(op.in[3].tensor.values.begin(), op.in[3].tensor.values.end(), 0.0);
+    const GradientResult found = run_with_gradient(op, *backend);
+    EXPECT_EQ(found.out[0].values[0], 0);
+    for (size_t i = 0; i < 3; ++i) {
+      for (const double v : found.d_in[i].values) EXPECT_EQ(v, 0) << i;
+    }
   }
 }
 
@@ -274,9 +284,12 @@ class Threads {
 TEST(Selection, OnTheHostIsLikeReference) {
   for (const Dtype X : {Dtype::f32, Dtype::bf16}) {
     const double tolerance = X == Dtype::f32 ? 2e-5 : 0x1p-6;
-    for (const OpCase& op : share_cases(X)) {
+    for (const auto& [name, sizes] : loss_sizes()) {
+      if (sizes.rank.tp > 1) continue;
+      const OpCase op = sizes.share(name, X, 2);
       const OpResult found = run_op(op, kernels::host_kernels());
-      EXPECT_TRUE(close(run_op(op, kernels::reference_kernels()).out[0], found.out[0], 2e-5)) << name_of(X);
+      EXPECT_NE(found.ran[0].find(": host."), std::string::npos) << found.ran[0];
+      EXPECT_TRUE(close(run_op(op, kernels::reference_kernels()).out[0], found.out[0], 2e-5)) << name;
     }
     for (const CaseMaker& maker : selection_cases()) {
       for (const int64_t B : {2, 0}) {

@@ -232,6 +232,26 @@ TEST(Shape, GatesAndSinksOfLatentAttention) {
   }
 }
 
+// Before entries are chosen, queries see all that have ended.
+TEST(Shape, TheDenseStageSeesAllEntries) {
+  ModelConfig c;
+  c.attention = ModelConfig::Attention::compressed;
+  c.num_hidden_layers = 4;
+  c.compression_pattern = "WSHS";
+  c.sliding_window = 128, c.index_topk = 512;
+  Shape s = shape_of(c, "entries");
+  s.index_stage = IndexStage::sparse;
+  const double length = 65536, rate = static_cast<double>(s.sparse_rate), few = static_cast<double>(s.index_topk);
+  const double chosen = few - few * few * rate / (2 * length), all = length / 2 / rate;
+  const ForwardFlops sparse = forward_flops(s, length);
+  s.index_stage = IndexStage::dense;
+  const ForwardFlops dense = forward_flops(s, length);
+  EXPECT_NEAR(dense.attention_core - sparse.attention_core,
+              0.5 * (all - chosen) * 4 * static_cast<double>(s.num_attention_heads * s.head_dim),
+              1e-9 * dense.attention_core);
+  EXPECT_EQ(dense.attention_index, sparse.attention_index);
+}
+
 TEST(Shape, SharedExpertsOfAnyWidth) {
   Shape s = preset("DeepSeek-V3");
   s.set_shared_width(2 * s.moe_intermediate_size);

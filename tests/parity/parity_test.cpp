@@ -218,6 +218,11 @@ TEST(Parity, EachNumberIsDrawn) {
   }
 }
 
+void count_stages(Met& met, const model::ModelConfig& c) {
+  met["the sparse stage"] += c.selects() && c.index_stage == model::IndexStage::sparse;
+  met["the dense stage"] += c.selects() && c.index_stage == model::IndexStage::dense;
+}
+
 // Indexers that select keys.
 TEST(Parity, SelectionsInRandomLayouts) {
   Met met;
@@ -249,6 +254,7 @@ TEST(Parity, BlocksOfKeysInRandomLayouts) {
     if (!d.model.selects_blocks()) continue;
     ++found;
     count_axes(met, d.plan.mesh);
+    count_stages(met, d.model);
     const bool greatest = d.model.index_blocks == model::IndexBlocks::greatest;
     met["documents"] += d.plan.document_end >= 0;
     met["recompute"] += !d.plan.memory.recompute.empty();
@@ -273,6 +279,7 @@ TEST(Parity, CompressedKeysInRandomLayouts) {
     if (!d.model.is_compressed()) continue;
     ++found;
     count_axes(met, d.plan.mesh);
+    count_stages(met, d.model);
     met["documents"] += d.plan.document_end >= 0;
     met["recompute"] += !d.plan.memory.recompute.empty();
     met["f32"] += d.plan.dtype == Dtype::f32;

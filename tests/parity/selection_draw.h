@@ -8,6 +8,14 @@ namespace heddle::parity {
 
 constexpr int kTakesAll = 60;  // keys, of fewer
 
+/// A stage of training indexers, most often that of chosen keys. Adapters freeze indexers.
+template <class Dice>
+void draw_stage(Draw& d, Dice dice) {
+  d.model.index_loss_weight = 0.7;
+  d.model.index_stage = static_cast<model::IndexStage>(dice.of({0, 0, 0, 1, 2}));
+  if (d.plan.lora.rank > 0) d.model.index_stage = model::IndexStage::off;
+}
+
 /// In a quarter of the draws of latent attention, indexers that select keys, in every stage of their training.
 /// Scores that are equal but for rounding would let another layout choose another key: where layouts round
 /// differently all are taken.
@@ -22,10 +30,8 @@ void draw_selection(Draw& d, Dice dice) {
   c.index_n_heads = 3;
   c.index_head_dim = dice.of({4, 6});
   c.indexer_rope_interleave = dice.one_in(2);
-  c.index_loss_weight = 0.7;
-  c.index_stage = static_cast<model::IndexStage>(dice.of({0, 0, 0, 1, 2}));
+  draw_stage(d, dice);
   if (dice.one_in(3)) c.index_topk_freq = 2, c.index_skip_topk_offset = 1;
-  if (d.plan.lora.rank > 0) c.index_stage = model::IndexStage::off;
   if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
 }
 
@@ -68,7 +74,7 @@ void draw_index_blocks(Draw& d, Dice dice, const Fits& fits) {
   c.index_local_blocks = greatest ? dice.of({0, 1}) : 0;
   c.index_n_heads = greatest ? c.num_key_value_heads : 3;
   c.index_head_dim = c.rotary_width() + dice.of({0, 2});
-  c.index_stage = model::IndexStage::off;
+  draw_stage(d, dice);
   const bool by_layer = dice.one_in(2);
   bool chosen = false;
   for (int64_t l = 0; by_layer && l < c.num_hidden_layers; ++l) {
@@ -97,7 +103,9 @@ void draw_gated_blocks(Draw& d, Dice dice, const Fits& fits) {
   c.index_topk = c.index_block_size * (d.plan.dtype == Dtype::f64 ? dice.of({1, 2, 4}) : kTakesAll);
   c.index_n_heads = 3;
   c.index_head_dim = dice.of({4, 6});
-  c.index_stage = model::IndexStage::off;
+  draw_stage(d, dice);
+  // Without positions one kind of token makes all keys alike: then the indexers' loss is what is rounded.
+  if (d.token_kinds == 1) c.index_stage = model::IndexStage::off;
   if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
   d.plan.update.qk_clip = 0;
   if (fits(d)) return;
@@ -136,7 +144,6 @@ void draw_compression(Draw& d, Dice dice, const Fits& fits) {
                                                                 : kTakesAll;
   c.index_n_heads = 3;
   c.index_head_dim = 6;
-  c.index_stage = model::IndexStage::off;
   // Four norms more a layer magnify what fp32 rounds in rows that see next to nothing.
   if (d.plan.dtype != Dtype::f64) c.rms_norm_eps = 1e-2;
   c.limited_gates = c.experts_limit > 0 || c.mlp_limit > 0;
@@ -144,6 +151,7 @@ void draw_compression(Draw& d, Dice dice, const Fits& fits) {
   if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;
   d.plan.update.qk_clip = 0;
   d.plan.lora.rank = 0;  // the map of groups of heads is none that an adapter stands beside
+  if (c.selects()) draw_stage(d, dice);
   if (fits(d)) return;
   d.model = before;
   d.plan = plan;

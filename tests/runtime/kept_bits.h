@@ -66,11 +66,11 @@ inline void expect_same_bits(const model::ModelConfig& c, const plan::Plan& plan
   kept.memory.gradients.clear();
   // What is kept does not depend on the words: once for all of them.
   static std::map<std::string, Outcome> known;
-  const std::string key =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", plan::text_of(plan.mesh), word_of(plan.parallel.context),
-                  word_of(plan.parallel.exchange.topology), plan.parallel.schedule, name_of(plan.dtype),
-                  plan.fusions.size(), backend, c.is_latent() ? c.q_lora_rank : -1, c.num_nextn_predict_layers,
-                  c.index_topk, word_of(c.index_stage));
+  const std::string key = fmt::format(
+      "{} {} {} {} {} {} {} {} {} {} {} {} {} {}", plan::text_of(plan.mesh), word_of(plan.parallel.context),
+      word_of(plan.parallel.exchange.topology), plan.parallel.schedule, name_of(plan.dtype), plan.fusions.size(),
+      backend, c.is_latent() ? c.q_lora_rank : -1, c.num_nextn_predict_layers, c.index_topk, word_of(c.index_stage),
+      word_of(c.index_blocks), word_of(c.positions), c.compression_pattern);
   if (!known.contains(key)) known[key] = outcome_of(c, kept, backend);
   const Outcome with = outcome_of(c, plan, backend);
   const Outcome& without = known.at(key);

@@ -45,5 +45,27 @@ TEST(SavedBytes, OfMixtureAndLatentAttentionAreTheTables) {
   EXPECT_DOUBLE_EQ(saved_bytes(s, v, 4096).moe, b.moe + 1.5 * 2 * k * h);
 }
 
+// Beside its queries and weights, an indexer's loss keeps what attention gives each entry.
+TEST(SavedBytes, OfTheLossOfAnIndexerOfEntries) {
+  model::ModelConfig c;
+  c.attention = model::ModelConfig::Attention::compressed;
+  c.num_hidden_layers = 4;
+  c.compression_pattern = "WSHS";
+  c.sliding_window = 128, c.index_topk = 512;
+  model::Shape s = model::shape_of(c, "entries");
+  const Saving v;
+  const double sequence = 65536, heads = static_cast<double>(s.index_n_heads);
+  const auto kept = [&](model::IndexStage stage) {
+    s.index_stage = stage;
+    return saved_bytes(s, v, sequence).attention;
+  };
+  const double off = kept(model::IndexStage::off);
+  const double index = 2 * heads * static_cast<double>(s.index_head_dim) + 4 * heads;
+  EXPECT_NEAR(kept(model::IndexStage::sparse) - off, s.indexed() * (index + 4 * static_cast<double>(s.index_topk)),
+              1e-6);
+  EXPECT_NEAR(kept(model::IndexStage::dense) - off,
+              s.indexed() * (index + 4 * sequence / static_cast<double>(s.sparse_rate)), 1e-6);
+}
+
 }  // namespace
 }  // namespace heddle::search

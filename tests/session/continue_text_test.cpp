@@ -101,6 +101,9 @@ std::map<std::string, model::ModelConfig> models() {
   blocks.index_blocks = model::IndexBlocks::greatest;
   blocks.index_stage = model::IndexStage::off;
   all["blocks of keys by their greatest score"] = blocks;
+  blocks.index_stage = model::IndexStage::dense;
+  all["blocks of keys that are not chosen yet"] = blocks;
+  blocks.index_stage = model::IndexStage::off;
   blocks.index_local_blocks = 0;
   blocks.index_n_heads = 3;
   blocks.index_blocks = model::IndexBlocks::mean;
@@ -135,6 +138,8 @@ std::map<std::string, model::ModelConfig> models() {
   compressed.attention_sinks = true;
   compressed.window_rope_theta = 100;
   all["compressed keys"] = compressed;
+  compressed.index_stage = model::IndexStage::dense;
+  all["compressed keys that are not chosen yet"] = compressed;
   model::ModelConfig gated = grouped;
   gated.attention_gate = model::AttentionGate::element;
   gated.value_head_dim = 6;

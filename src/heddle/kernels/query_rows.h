@@ -60,9 +60,10 @@ struct QueryRows {
   }
 };
 
-/// The keys that each query reads out of `chosen`, by their positions. `chosen` holds keys, or blocks of `block`
-/// keys; then a query reads those that it sees, and with `tail` the keys behind its last whole block. Key heads
-/// have a list each, or one for all.
+/// The keys that each query reads, by their positions: those in `chosen`, or without it all that it sees. `chosen`
+/// holds keys, or blocks of `block` keys; then a query reads those that it sees, and with `tail` the keys behind
+/// its last whole block. Key heads have a list each, or one for all. With a block and without `chosen` it reads
+/// whole blocks alone.
 ///
 /// A list has slots in increasing position. Those from `begin` to `end` hold a key that the query reads.
 struct ChosenKeys {
@@ -75,18 +76,35 @@ struct ChosenKeys {
         tail(call.op->attributes.integer_or("tail", 0) != 0) {}
 
   /// So many slots has a list at most.
-  int64_t most() const { return block == 0 ? columns : columns * block + (tail ? block - 1 : 0); }
+  int64_t most() const {
+    if (!view) return rows.keys;
+    return block == 0 ? columns : columns * block + (tail ? block - 1 : 0);
+  }
 
   struct List {
     int64_t position(int64_t slot) const {
+      if (chosen == nullptr) return slot;
       if (block == 0) return chosen[slot];
       return slot < tail_slot ? chosen[slot / block] * block + slot % block : tail_at + slot - tail_slot;
+    }
+    /// The first slot that holds a key at this position or behind it; `end` where none does.
+    int64_t first_from(int64_t n) const {
+      int64_t low = begin, high = end;
+      while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        position(middle) < n ? low = middle + 1 : high = middle;
+      }
+      return low;
     }
     const int32_t* chosen;
     int64_t block, begin, end, tail_slot, tail_at;
   };
-  List of(int64_t t, int64_t kv_head) const {
-    const int32_t* row = view.as<const int32_t>() + t * view.dim(1) + (lists > 1 ? kv_head * columns : 0);
+  List of(int64_t t, int64_t list_index) const {
+    if (!view) {
+      const int64_t seen = rows.seen(t), end = block == 0 ? seen : seen / block * block;
+      return {nullptr, block, std::min(rows.first(t), end), end, 0, 0};
+    }
+    const int32_t* row = view.as<const int32_t>() + t * view.dim(1) + (lists > 1 ? list_index * columns : 0);
     const int64_t count = std::find_if(row, row + columns, [](int32_t n) { return n < 0; }) - row;
     List list{row, block, 0, count, count * block, 0};
     if (block == 0) return list;
@@ -103,6 +121,17 @@ struct ChosenKeys {
   device::TensorView view;
   int64_t lists, columns, block;
   bool tail;
+};
+
+/// The columns of `attention_share`, `width` slots of a list each: one, or with of_blocks those of a block.
+struct ShareColumns {
+  explicit ShareColumns(const device::KernelCall& call)
+      : keys(call),
+        width(call.op->attributes.integer_or("of_blocks", 0) != 0 ? keys.block : 1),
+        of_list(call.out[0].dim(1) / keys.lists),
+        heads(call.op->attributes.integer("heads") / keys.lists) {}
+  ChosenKeys keys;
+  int64_t width, of_list, heads;  // columns and heads of a list
 };
 
 /// Writes row t of `list_keys`: the positions of its window, the entries that it sees, and −1 behind them.

@@ -663,9 +663,9 @@ const std::vector<Key>& keys() {
           word<&C::index_stage>("index_stage",
                                 "Training of indexers: sparse, with all other weights, on the keys that they "
                                 "chose; dense, alone, on all keys; off, not at all.")),
-      also_called({"dsa_indexer_loss_coeff"}, of_training(row<&C::index_loss_weight>(
-                                                  "index_loss_weight", kTiny, 1e6,
-                                                  "Weight of indexers' divergence from attention.", Of::latent))),
+      also_called({"dsa_indexer_loss_coeff"},
+                  of_training(row<&C::index_loss_weight>("index_loss_weight", kTiny, 1e6,
+                                                         "Weight of indexers' divergence from attention."))),
       of_training(word<&C::bias_balance>("bias_balance",
                                          "Movement of the balancing biases: sign, by the rate against the load; "
                                          "falling, by a rate that falls; quantile, "

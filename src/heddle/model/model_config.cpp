@@ -303,8 +303,6 @@ void validate_compression(const ModelConfig& c) {
   needs(c.zero_centered_norms, "", "model.zero_centered_norms = false");
   needs(sparse && !c.selects(), " with a letter S", "a model.index_topk");
   needs(!sparse && c.selects(), " with model.index_topk", "a letter S in model.compression_pattern");
-  needs(c.selects() && c.index_stage != IndexStage::off, " with model.index_topk",
-        "model.index_stage = \"off\": a loss of an indexer of entries is not built");
   if (c.qk_rope_head_dim > c.head_dim) {
     config_error("model.qk_rope_head_dim is {}, more than model.head_dim ({})", c.qk_rope_head_dim, c.head_dim);
   }

@@ -43,7 +43,6 @@ void validate_blocks(const ModelConfig& c) {
   };
   needs(gated != c.is_latent(), gated ? "model.attention = \"latent\"" : "model.attention = \"grouped\"");
   needs(gated && c.positions != Positions::none, "model.positions = \"none\": its indexer turns nothing");
-  needs(c.index_stage != IndexStage::off, "model.index_stage = \"off\": a loss of such an indexer is not built");
   needs(!greatest && c.index_local_blocks > 0, "model.index_local_blocks = 0");
   needs(c.no_rope_layer_interval > 0 || !c.rotation_pattern.empty(),
         "model.no_rope_layer_interval = 0 and no model.rotation_pattern");

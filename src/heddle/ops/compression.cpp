@@ -5,7 +5,7 @@
 //   one series:   softmax over the tokens j of window i of (z_j + bias_(j mod m)), times c_j, summed
 //   two series:   rows are 2d wide. Entry i weighs the second half of window i and the first half of window i − 1
 //                 by one softmax; window −1 has no part in it.
-//   without z:    one series, in which all tokens of a window weigh the same, without a gradient
+//   without z:    one series, in which all tokens of a window weigh the same
 // With `starts`, an entry is made of those of its tokens that its last token may see. With `places`, c and z are
 // rows of a cache. Row t then makes the entry whose last token it is. Rows that are no entry's last token make
 // zeros.
@@ -69,13 +69,16 @@ const OpDef compress_rows{
       return std::vector{output(rule.dtype(0), {places.shape[0], fixed(width)})};
     }),
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>& d_out) {
-      HEDDLE_CHECK(operand(op, 1) != none, "'{}' without gates has no gradient", op.kind());
-      std::vector<ValueId> in{d_out[0], op.in[0], op.in[1], op.in[2]};
-      if (operand(op, 3) != none) in.push_back(op.in[3]);
-      std::vector<ValueId> d = writer.input_gradient(compress_rows_dgrad, in,
-                                                     {writer.d(op.in[0]), writer.d(op.in[1])}, op.attributes);
-      writer.weight_gradient(compress_bias_wgrad, {d[1]}, {op.in[2]},
-                             {{"sequence", op.attributes.integer("sequence")}});
+      const bool gated = operand(op, 1) != none;
+      std::vector<ValueId> in{d_out[0], op.in[0], operand(op, 1), operand(op, 2), operand(op, 3)};
+      while (in.back() == none) in.pop_back();
+      std::vector<std::string> names{writer.d(op.in[0])};
+      if (gated) names.push_back(writer.d(op.in[1]));
+      std::vector<ValueId> d = writer.input_gradient(compress_rows_dgrad, in, names, op.attributes);
+      if (gated) {
+        writer.weight_gradient(compress_bias_wgrad, {d[1]}, {op.in[2]},
+                               {{"sequence", op.attributes.integer("sequence")}});
+      }
       d.resize(op.in.size(), none);
       return d;
     },
@@ -91,11 +94,13 @@ const OpDef compress_rows{
 
 const OpDef compress_rows_dgrad{
     .kind = "compress_rows_dgrad",
-    .operands = "de c z bias starts?", .results = "dc dz", .attributes = "sequence rate series?",
+    .operands = "de c z? bias? starts?", .results = "dc dz?", .attributes = "sequence rate series?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const int64_t width = check_windows(rule, op, 1);
       rule.shape(0, {entries_of(rule, op, 1), fixed(width)});
-      return std::vector{rule.like(1), rule.like(2)};
+      std::vector out{rule.like(1)};
+      if (rule.has(2)) out.push_back(rule.like(2));
+      return out;
     }),
 };
 

@@ -19,11 +19,22 @@
 // `chosen_attention` reads the chosen keys alone. With `block`, each number in `chosen` is that of a block, and a
 // query reads those of its keys that it sees. With `tail` it also reads the keys behind the last whole block up to
 // its own position. With `lists`, each key head has columns of its own. A sink is one more score of a head, and has
-// no value. Without v, the first value_dim elements of a key are its value. `attention_share` is what all heads
-// together give to each key. `index_loss` draws the indexer to it. Let p be that share ÷ its sum: the loss is
-// weight · Σ_t KL(p_t ‖ softmax(I_t)). It goes over the chosen keys, and without `chosen` over all that a query
-// sees. p has no gradient. Neither has the input of `detached_linear`: the indexer learns from its own loss alone,
-// and nothing else learns from it (section 2.1.1).
+// no value. Without v, the first value_dim elements of a key are its value.
+//
+// `attention_share` is what all heads together give to each key: Σ_h exp(scale · q_h · k − lse_h), with the lse of
+// the layer's attention. Sinks and keys that the share leaves out have their part in that lse. `index_loss` draws
+// the indexer to it. Let p be that share ÷ its sum: the loss is weight · Σ_t KL(p_t ‖ softmax(I_t)). It goes over
+// the chosen keys, and without `chosen` over all that a query sees. A row whose share is 0 has no loss. p has no
+// gradient. Neither has the input of `detached_linear`: the indexer learns from its own loss alone, and nothing
+// else learns from it (section 2.1.1).
+//
+//   entries:   (DeepSeek-V4) k of `attention_share` are the entries. Keys of the window have a part in lse alone:
+//              the target is the attention's own probability of each entry. Megatron-LM (issue 5776), Primus
+//              (pull request 992) and VeOmni (pull request 1134) define it so.
+//   lists:     (MiniMax-M3, arXiv 2606.13392) each key head has a loss of its own, over the keys in its blocks. The
+//              shares are those of its group of heads. Its indexer's head scores keys by scale · q · k.
+//   of_blocks: (Qwen4-Exp, GLM-5.3) the share of a block is the sum of those of its keys. No loss of theirs is
+//              published. This one is that of entries, of which a block is one.
 #include <algorithm>
 
 #include "heddle/base/error.h"
@@ -93,7 +104,8 @@ double seen(const Op& op, int64_t count) {
   const double most = std::min(static_cast<double>(count), length);
   return most - most * (most - 1) / (2 * length);
 }
-// Keys listed behind those of a window are entries. Each stands for length ÷ entries tokens.
+// Chosen keys may be entries of `rate` tokens. Keys listed behind those of a window are entries, too. Each then
+// stands for length ÷ entries tokens.
 double seen(const Listing& listing, const Op& op, ValueId chosen) {
   if (chosen == none) return seen(op);
   const int64_t length = op.attributes.integer("sequence"), block = op.attributes.integer_or("block", 1);
@@ -101,7 +113,10 @@ double seen(const Listing& listing, const Op& op, ValueId chosen) {
   const int64_t columns =
       listing.value(chosen).shape[1].count / op.attributes.integer_or("lists", 1) * block + tail;
   const int64_t entries = op.attributes.integer_or("keys", length) - length;
-  if (entries == 0) return seen(op, columns);
+  if (entries <= 0) {
+    const int64_t rate = op.attributes.integer_or("rate", 1);
+    return seen(op, columns * rate) / static_cast<double>(rate);
+  }
   const int64_t window = std::min(op.attributes.integer("window"), length), rate = length / entries;
   return seen(op, window) + seen(op, (columns - window) * rate) / static_cast<double>(rate);
 }
@@ -238,47 +253,60 @@ const OpDef chosen_attention_dgrad{
 
 const OpDef attention_share{
     .kind = "attention_share",
-    .operands = "q k chosen? starts? sinks?", .results = "share",
-    .attributes = "heads kv_heads head_dim sequence scale cp?",
+    .operands = "q k lse chosen? starts?", .results = "share",
+    .attributes = "heads kv_heads head_dim sequence scale cp? keys? rate? lists? block? of_blocks?",
     .work = ir::Work::attention,
     .infer = by_rule([](const Rule& rule, const Op& op) {
       const Attributes& a = op.attributes;
+      const int64_t lists = a.integer_or("lists", 1), block = a.integer_or("block", 1);
+      const bool of_blocks = a.integer_or("of_blocks", 0) != 0;
       rule.quotient(a.integer("heads"), a.integer("kv_heads"), "heads is not a multiple of kv_heads");
+      rule.require(lists == 1 || lists == a.integer("kv_heads"), "there is not a list a key head");
+      rule.require(block >= 1 && (!of_blocks || a.has("block")), "shares of blocks without blocks");
       rule.shape(0, {rule.dim(0, 0), fixed(a.integer("heads") * a.integer("head_dim"))});
       rule.shape(1, {rule.dim(1, 0), fixed(a.integer("kv_heads") * a.integer("head_dim"))});
-      if (rule.has(2)) check_chosen(rule, 0, 2);
+      rule.is(2, wide(rule.dtype(0)), {rule.dim(0, 0), fixed(a.integer("heads"))}, "lse is not of the wide type");
+      if (rule.has(3)) check_chosen(rule, 0, 3);
       check_rows(rule, op, 0, 1);
-      if (rule.has(4)) rule.is(4, wide(rule.dtype(0)), {fixed(a.integer("heads"))}, "sinks are not of the wide type");
-      const Dim keys = rule.has(2) ? rule.dim(2, 1) : fixed(a.integer("sequence"));
-      return std::vector{output(wide(rule.dtype(0)), {rule.dim(0, 0), keys}, Role::metadata)};
+      const int64_t keys = a.integer_or("keys", a.integer("sequence"));
+      const int64_t columns = rule.has(3) ? rule.size(3, 1) * (of_blocks ? 1 : block)
+                                          : lists * (of_blocks ? keys / block : keys);
+      return std::vector{output(wide(rule.dtype(0)), {rule.dim(0, 0), fixed(columns)}, Role::metadata)};
     }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
-      return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 2)), width(op));
+      return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 3)), width(op));
     },
 };
 // clang-format on
 
+// Without lists, one indexer of all heads has one loss a row.
 void check_index_loss(const Rule& rule, const Op& op) {
   check_indexer(rule, op);
+  const Attributes& a = op.attributes;
+  const int64_t lists = a.integer_or("lists", 1);
+  rule.require(!a.has("lists") || (lists == a.integer("heads") && !rule.has(2)), "there is not a list a head");
   rule.require(rule.dtype(3) == wide(rule.dtype(0)), "the share is not wide");
-  rule.shape(3, {rule.dim(0, 0), rule.has(5) ? rule.dim(5, 1) : fixed(op.attributes.integer("sequence"))});
-  rule.require(rule.size(4, 0) > op.attributes.integer("scale_index"), "scale_index is out of range");
+  const int64_t keys = a.integer_or("keys", a.integer("sequence"));
+  const int64_t columns = rule.has(5) ? rule.size(5, 1) * a.integer_or("block", 1) : lists * keys;
+  rule.shape(3, {rule.dim(0, 0), fixed(columns)});
+  rule.require(rule.size(4, 0) > a.integer("scale_index"), "scale_index is out of range");
   if (rule.has(5)) check_chosen(rule, 0, 5);
 }
 
 // clang-format off
 const OpDef index_loss{
     .kind = "index_loss",
-    .operands = "q k w share scales chosen? starts?", .results = "loss",
-    .attributes = "heads head_dim sequence scale weight scale_index cp? tp?",
+    .operands = "q k w? share scales chosen? starts?", .results = "loss",
+    .attributes = "heads head_dim sequence scale weight scale_index cp? tp? keys? rate? lists? block?",
     .is_loss = true,
     .infer = [](const Listing& listing, const Op& op) {
       check_index_loss(Rule(listing, op), op);
       return std::vector{output(Dtype::f64, {fixed(1)}, Role::metadata)};
     },
     .differentiate = [](GradientWriter& writer, const Op& op, const std::vector<ValueId>&) {
-      std::vector<ValueId> d = writer.input_gradient(
-          index_loss_dgrad, op.in, {writer.d(op.in[0]), writer.d(op.in[1]), writer.d(op.in[2])}, op.attributes);
+      std::vector<std::string> learns{writer.d(op.in[0]), writer.d(op.in[1])};
+      if (op.in[2] != none) learns.push_back(writer.d(op.in[2]));
+      std::vector<ValueId> d = writer.input_gradient(index_loss_dgrad, op.in, learns, op.attributes);
       d.resize(op.in.size(), none);
       return d;
     },
@@ -289,11 +317,13 @@ const OpDef index_loss{
 
 const OpDef index_loss_dgrad{
     .kind = "index_loss_dgrad",
-    .operands = "q k w share scales chosen? starts?", .results = "dq dk dw",
-    .attributes = "heads head_dim sequence scale weight scale_index cp? tp?",
+    .operands = "q k w? share scales chosen? starts?", .results = "dq dk dw?",
+    .attributes = "heads head_dim sequence scale weight scale_index cp? tp? keys? rate? lists? block?",
     .infer = by_rule([](const Rule& rule, const Op& op) {
       check_index_loss(rule, op);
-      return std::vector{rule.like(0), rule.like(1), rule.like(2)};
+      std::vector out{rule.like(0), rule.like(1)};
+      if (rule.has(2)) out.push_back(rule.like(2));
+      return out;
     }),
     .cost = [](const Listing& listing, const Op& op, const RowCounts& rows) {
       return pairs_cost(listing, op, rows, op.in[0], seen(listing, op, operand(op, 5)), 3 * width(op));

@@ -43,10 +43,19 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
       if (!dense) latents += s.indexed() * 4 * keys * (t > 1 ? 1 + 1 / rows : 1);
     }
   }
-  if (s.selects_blocks()) {  // numbers of blocks, in 4 bytes
-    const bool lists = s.index_blocks == model::IndexBlocks::greatest;
+  const bool lists = s.index_blocks == model::IndexBlocks::greatest;
+  if (s.selects_blocks() && s.index_stage != model::IndexStage::dense) {  // numbers of blocks, in 4 bytes
     const double blocks = std::min(d(s.index_topk), sequence) / d(s.index_block_size);
     latents += s.indexed() * 4 * blocks * (lists ? d(s.index_n_heads) / t : t > 1 ? 1 + 1 / rows : 1);
+  }
+  if (s.selects() && (s.selects_blocks() || s.is_compressed()) && s.index_stage != model::IndexStage::off) {
+    // Queries and weights of the indexer, and 4 bytes for what attention gives each key, entry or block.
+    const bool dense = s.index_stage == model::IndexStage::dense;
+    const double tokens = s.is_compressed() ? d(s.sparse_rate) : lists ? 1 : d(s.index_block_size);
+    const double chosen = d(s.index_topk) / (s.is_compressed() ? 1 : tokens), all = sequence / tokens;
+    const double shares = (lists ? d(s.index_n_heads) : 1) * (dense ? all : std::min(chosen, all));
+    const double index = r.has(GroupName::mla_up) ? 0 : 2 * d(s.index_n_heads * s.index_head_dim);
+    latents += s.indexed() * (index + 4 * d(s.index_n_heads) + 4 * shares) / (lists ? t : rows);
   }
   const double scores = v.fused_attention ? 4 * a : r.has(GroupName::attention) ? 0 : 5 * a * sequence;
   // A gated norm keeps what it makes ahead of its gate, the gate, and the middle of the MLP.

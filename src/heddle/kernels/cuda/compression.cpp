@@ -42,7 +42,7 @@ void compress_backward(const KernelCall& call) {
   CompressArgs args = compress_args(call, 1);
   args.de = call.in[0].data;
   args.out = call.out[0].data;
-  args.dz = call.out[1].data;
+  if (args.z != nullptr) args.dz = call.out[1].data;
   const int64_t blocks = call.in[1].dim(0) / args.S * (args.S / args.m + 1);
   if (blocks == 0) return;
   by_type(call.in[1].dtype,

@@ -18,17 +18,21 @@ HEDDLE_DEVICE void for_each_token(const CompressArgs& args, int64_t sequence, in
   }
 }
 
+/// z + bias of the n-th of an entry's tokens; 0 without z.
+template <class X>
+HEDDLE_DEVICE float exponent_of(const CompressArgs& args, int64_t n, int64_t at, int64_t i) {
+  if (args.z == nullptr) return 0.0f;
+  return to_float(static_cast<const X*>(args.z)[at]) +
+         args.bias[n % args.m * (args.series * args.d) + n / args.m * args.d + i];
+}
+
 struct Softmax {
   float most, sum, e;
 };
 /// The weights' greatest exponent and sum, and the entry's element.
 template <class X>
 HEDDLE_DEVICE Softmax weigh(const CompressArgs& args, int64_t sequence, int64_t entry, int64_t i) {
-  const auto exponent = [&](int64_t n, int64_t at) {
-    if (args.z == nullptr) return 0.0f;
-    return to_float(static_cast<const X*>(args.z)[at]) +
-           args.bias[n % args.m * (args.series * args.d) + n / args.m * args.d + i];
-  };
+  const auto exponent = [&](int64_t n, int64_t at) { return exponent_of<X>(args, n, at, i); };
   Softmax s{-3.402823466e38f, 0, 0};
   for_each_token(args, sequence, entry, i, [&](int64_t n, int64_t at) { s.most = fmaxf(s.most, exponent(n, at)); });
   for_each_token(args, sequence, entry, i, [&](int64_t n, int64_t at) { s.sum += expf(exponent(n, at) - s.most); });
@@ -61,7 +65,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCompressionThreads) compress_rows_dgrad(Compre
   const auto write = [&](int64_t position, int64_t series, float to_c, float to_z) {
     const int64_t at = (sequence * args.S + position) * columns + series * args.d + i;
     dc[at] = rounded<X>(to_c);
-    dz[at] = rounded<X>(to_z);
+    if (dz != nullptr) dz[at] = rounded<X>(to_z);
   };
   if (entry == E) {  // behind the last window; of two series, the first half of that window is read by no entry
     for (int64_t position = E * args.m; position < args.S; ++position) {
@@ -81,9 +85,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kCompressionThreads) compress_rows_dgrad(Compre
       continue;
     }
     const int64_t at = (sequence * args.S + position) * columns + series * args.d + i;
-    const float exponent =
-        to_float(static_cast<const X*>(args.z)[at]) + args.bias[n % args.m * columns + series * args.d + i];
-    const float p = expf(exponent - s.most) / s.sum;
+    const float p = expf(exponent_of<X>(args, n, at, i) - s.most) / s.sum;
     write(position, series, p * de, p * de * (to_float(static_cast<const X*>(args.c)[at]) - s.e));
   }
 }

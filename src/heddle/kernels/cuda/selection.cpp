@@ -34,8 +34,8 @@ Support fits(const ir::Listing& listing, const ir::Op& op) {
   }
   const int at = ir::place_of("chosen", op.def->operands);
   const bool all = at < 0 || at >= static_cast<int>(op.in.size()) || op.in[at] == ir::none;
-  const int64_t keys =
-      all ? op.attributes.integer("sequence") : slots(op.attributes, listing.value(op.in[at]).shape[1].count);
+  const int64_t keys = all ? op.attributes.integer_or("keys", op.attributes.integer("sequence"))
+                           : slots(op.attributes, listing.value(op.in[at]).shape[1].count);
   if (keys > kMostKeys) return Support::no(fmt::format("a query has {} keys, more than {}", keys, kMostKeys));
   return Support::yes();
 }
@@ -168,45 +168,58 @@ void attend_backward(const KernelCall& call) {
 
 void give_share(const KernelCall& call) {
   const ir::Attributes& at = call.op->attributes;
+  const TensorView chosen = named_operand(call, "chosen");
+  const ListsArgs lists = lists_of(at);
   const AttentionShareArgs args{.q = call.in[0].data,
                                 .k = call.in[1].data,
-                                .chosen = numbers<const int32_t>(operand(call.in, 2)),
-                                .sinks = numbers<const float>(operand(call.in, 4)),
+                                .lse = numbers<const float>(call.in[2]),
+                                .chosen = numbers<const int32_t>(chosen),
                                 .share = numbers<float>(call.out[0]),
                                 .rows = rows_of(call),
                                 .h = at.integer("heads"),
                                 .hk = at.integer("kv_heads"),
                                 .d = at.integer("head_dim"),
-                                .c = call.out[0].dim(1),
-                                .scale = static_cast<float>(at.number("scale"))};
+                                .c = chosen ? chosen.dim(1) : 0,
+                                .scale = static_cast<float>(at.number("scale")),
+                                .lists = lists,
+                                .columns = call.out[0].dim(1) / lists.lists,
+                                .width = at.integer_or("of_blocks", 0) != 0 ? lists.block : 1};
   by_type(call.in[0].dtype,
-          [&]<class X>(X) { launch(attention_share<X>, blocks(call.in[0].dim(0), args.c), args, call.stream); });
+          [&]<class X>(X) { launch(attention_share<X>, blocks(call.in[0].dim(0)), args, call.stream); });
 }
 
 IndexLossArgs loss_of(const KernelCall& call) {
+  const ir::Attributes& at = call.op->attributes;
+  const TensorView chosen = named_operand(call, "chosen");
+  const ListsArgs lists = lists_of(at);
   return {.index = index_of(call),
           .share = numbers<const float>(call.in[3]),
-          .chosen = numbers<const int32_t>(operand(call.in, 5)),
-          .factor = numbers<const float>(call.in[4]) + call.op->attributes.integer("scale_index"),
+          .chosen = numbers<const int32_t>(chosen),
+          .factor = numbers<const float>(call.in[4]) + at.integer("scale_index"),
           .loss = nullptr,
           .d_score = nullptr,
           .dq = nullptr,
           .dk = nullptr,
           .dw = nullptr,
-          .c = call.in[3].dim(1),
-          .weight = static_cast<float>(call.op->attributes.number("weight"))};
+          .c = chosen ? chosen.dim(1) : 0,
+          .slots = call.in[3].dim(1) / lists.lists,
+          .weight = static_cast<float>(at.number("weight")),
+          .lists = lists,
+          .apart = at.has("lists")};
 }
+int64_t lists_in_all(const IndexLossArgs& args) { return args.index.T * args.lists.lists; }
 
 int64_t loss_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
-  return MatrixSize(listing, op.in[0], counts).rows * static_cast<int64_t>(sizeof(double));
+  return MatrixSize(listing, op.in[0], counts).rows * op.attributes.integer_or("lists", 1) *
+         static_cast<int64_t>(sizeof(double));
 }
 
 void diverge(const KernelCall& call) {
   IndexLossArgs args = loss_of(call);
   args.loss = reinterpret_cast<double*>(call.scratch);
   by_type(call.in[0].dtype,
-          [&]<class X>(X) { launch(index_loss<X>, blocks(args.index.T, args.c), args, call.stream); });
-  sum_to(args.loss, args.index.T, numbers<double>(call.out[0]), call.stream);
+          [&]<class X>(X) { launch(index_loss<X>, blocks(lists_in_all(args), args.slots), args, call.stream); });
+  sum_to(args.loss, lists_in_all(args), numbers<double>(call.out[0]), call.stream);
 }
 
 int64_t scores_scratch(const ir::Listing& listing, const ir::Op& op, const ir::RowCounts& counts) {
@@ -218,9 +231,9 @@ void diverge_backward(const KernelCall& call) {
   args.d_score = reinterpret_cast<float*>(call.scratch);
   args.dq = call.out[0].data;
   args.dk = call.out[1].data;
-  args.dw = numbers<float>(call.out[2]);
+  if (args.index.w != nullptr) args.dw = numbers<float>(call.out[2]);
   by_type(call.in[0].dtype, [&]<class X>(X) {
-    launch(index_loss_dq<X>, blocks(args.index.T, args.c), args, call.stream);
+    launch(index_loss_dq<X>, blocks(lists_in_all(args), args.slots), args, call.stream);
     launch(index_loss_dk<X>, blocks(call.in[1].dim(0)), args, call.stream);
   });
 }
@@ -232,7 +245,7 @@ std::vector<KernelEntry> selection_entries() {
           entry("choose_blocks", "row", choose_of_blocks, chooses_blocks, block_scores),
           entry("chosen_attention", "row", attend, attends),
           entry("chosen_attention_dgrad", "row", attend_backward, supports<1>, delta_scratch),
-          entry("attention_share", "row", give_share, supports<0>),
+          entry("attention_share", "row", give_share, narrow<Among::in, 0>),
           entry("index_loss", "row", diverge, supports<0>, loss_scratch),
           entry("index_loss_dgrad", "row", diverge_backward, supports<0>, scores_scratch)};
 }

@@ -10,13 +10,14 @@ namespace {
 
 constexpr int kWarps = kSelectionThreads / kWarp;
 
-/// The columns of a row that hold keys, and the row of the key in one of them. Of blocks of keys, a column stands
-/// for each key of each block, and behind them for each of the tail.
+/// The slots of a row's list that hold keys, and the row of the key in one of them. Of blocks of keys, a slot
+/// stands for each key of each block, and behind them for each of the tail.
 struct RowKeys {
   const int32_t* chosen;
   int64_t begin, end, base, block, tail, tail_at;
   HEDDLE_DEVICE int64_t position(int64_t j) const {
-    if (block == 0) return chosen == nullptr ? j : chosen[j];
+    if (chosen == nullptr) return j;
+    if (block == 0) return chosen[j];
     return j < tail ? chosen[j / block] * block + j % block : tail_at + j - tail;
   }
   HEDDLE_DEVICE int64_t row(int64_t j) const { return base + position(j); }
@@ -32,8 +33,9 @@ HEDDLE_DEVICE RowKeys keys_of(const QueryRowsArgs& rows, const int32_t* chosen, 
                0,
                0};
   if (chosen == nullptr) {
-    keys.begin = first_of(rows, t);
-    keys.end = seen_of(rows, t);
+    const int64_t seen = seen_of(rows, t);
+    keys.end = lists.block == 0 ? seen : seen / lists.block * lists.block;
+    keys.begin = min(first_of(rows, t), keys.end);
     return keys;
   }
   int64_t low = 0;  // the first column without a key
@@ -58,17 +60,19 @@ HEDDLE_DEVICE RowKeys keys_of(const QueryRowsArgs& rows, const int32_t* chosen, 
   if (keys.end > 0) keys.begin = max(int64_t{0}, min(start_of(rows, t) - keys.position(0), keys.end));
   return keys;
 }
-/// The column of row t that holds position n of the query's sequence, or −1. Of blocks, some number or −1.
-HEDDLE_DEVICE int64_t column_of(const QueryRowsArgs& rows, const int32_t* chosen, int64_t c, int64_t t, int64_t n,
-                                const ListsArgs& lists = {}, int64_t kv = 0) {
+/// The slot of row t that holds position n of the query's sequence, or −1.
+HEDDLE_DEVICE int64_t slot_of(const QueryRowsArgs& rows, const int32_t* chosen, int64_t c, int64_t t, int64_t n,
+                              const ListsArgs& lists = {}, int64_t kv = 0) {
   const RowKeys keys = keys_of(rows, chosen, c, t, lists, kv);
   if (chosen == nullptr) return n >= keys.begin && n < keys.end ? n : -1;
-  int64_t low = 0, high = keys.end;
+  int64_t low = 0, high = keys.end, within = 0, width = 1;
   if (keys.block > 0) {
     if (n < start_of(rows, t) || n >= positions_of(rows, t)) return -1;
-    if (lists.tail != 0 && n >= keys.tail_at) return 0;
-    high = keys.tail / keys.block;
-    n /= keys.block;
+    if (lists.tail != 0 && n >= keys.tail_at) return keys.tail + n - keys.tail_at;
+    width = keys.block;
+    high = keys.tail / width;
+    within = n % width;
+    n /= width;
   }
   const int64_t count = high;
   while (low < high) {
@@ -79,7 +83,7 @@ HEDDLE_DEVICE int64_t column_of(const QueryRowsArgs& rows, const int32_t* chosen
       high = middle;
     }
   }
-  return low < count && keys.chosen[low] == n ? low : -1;
+  return low < count && keys.chosen[low] == n ? low * width + within : -1;
 }
 
 template <class X, class Y>
@@ -96,6 +100,7 @@ HEDDLE_DEVICE float block_dot(const X* x, const Y* y, int64_t width, float* boar
   return block_sum(sum, board);
 }
 
+/// The score of all heads together.
 template <class X>
 HEDDLE_DEVICE float score(const IndexArgs& args, int64_t t, int64_t key) {
   const X* q = static_cast<const X*>(args.q) + t * args.h * args.d;
@@ -170,21 +175,36 @@ HEDDLE_DEVICE float exponentials(const RowKeys& keys, const Q* q, const K* k, in
   return most;
 }
 
+/// A row of queries and one of its lists, which a block of threads has.
+struct RowList {
+  HEDDLE_DEVICE RowList(const IndexLossArgs& args, int64_t block)
+      : t(block / args.lists.lists),
+        list(block % args.lists.lists),
+        slot0(block * args.slots),
+        keys(keys_of(args.index.rows, args.chosen, args.c, t, args.lists, list)) {}
+  int64_t t, list, slot0;  // slot0: where its slots begin among those of all rows
+  RowKeys keys;
+};
+
 /// The indexer's scores of a row in `i`, which become its distribution; returns ln of it less the scores.
 template <class X>
-HEDDLE_DEVICE float distribution(const IndexLossArgs& args, const RowKeys& keys, int64_t t, float* i, float* board,
+HEDDLE_DEVICE float distribution(const IndexLossArgs& args, const RowList& row, float* i, float* board,
                                  float& total) {
   float most = -3.4e38f;
   total = 0;
-  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
-    i[j] = score<X>(args.index, t, keys.row(j));
+  const IndexArgs& index = args.index;
+  for (int64_t j = row.keys.begin + threadIdx.x; j < row.keys.end; j += kSelectionThreads) {
+    const int64_t key = row.keys.row(j);
+    i[j] = args.apart ? index.scale * dot(static_cast<const X*>(index.q) + (row.t * index.h + row.list) * index.d,
+                                          static_cast<const X*>(index.k) + key * index.d, index.d)
+                      : score<X>(index, row.t, key);
     most = fmaxf(most, i[j]);
-    total += args.share[t * args.c + j];
+    total += args.share[row.slot0 + j];
   }
   most = block_max(most, board);
   total = block_sum(total, board);
   float sum = 0;
-  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) sum += expf(i[j] - most);
+  for (int64_t j = row.keys.begin + threadIdx.x; j < row.keys.end; j += kSelectionThreads) sum += expf(i[j] - most);
   return -(most + logf(block_sum(sum, board)));
 }
 
@@ -302,7 +322,7 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention_dkv(ChosenA
   for (int64_t t0 = sequence * args.rows.own; t0 < end; t0 += kSelectionThreads) {
     const int64_t own = t0 + threadIdx.x;
     const bool reads =
-        own < end && column_of(args.rows, args.chosen, args.c, own, n % args.rows.keys, args.lists, kv) >= 0;
+        own < end && slot_of(args.rows, args.chosen, args.c, own, n % args.rows.keys, args.lists, kv) >= 0;
     found[threadIdx.x] = reads ? 1 : 0;
     __syncthreads();
     for (int64_t t = t0; t < end && t < t0 + kSelectionThreads; ++t) {
@@ -331,19 +351,22 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) chosen_attention_dkv(ChosenA
 
 template <class X>
 HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) attention_share(AttentionShareArgs args) {
-  HEDDLE_DYNAMIC_SHARED(shared);
-  HEDDLE_SHARED(float, board, kWarps);
-  float* s = reinterpret_cast<float*>(shared);
-  const int64_t t = blockIdx.x;
-  const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t);
-  float* share = args.share + t * args.c;
-  for (int64_t j = threadIdx.x; j < args.c; j += kSelectionThreads) share[j] = 0;
-  for (int64_t head = 0; head < args.h; ++head) {
-    float sum = 0;
-    exponentials(keys, static_cast<const X*>(args.q) + (t * args.h + head) * args.d, static_cast<const X*>(args.k),
-                 args.hk, head / (args.h / args.hk), args.d, args.scale,
-                 args.sinks == nullptr ? kNoSink : args.sinks[head], s, board, sum);
-    for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) share[j] += s[j] / sum;
+  const int64_t t = blockIdx.x, of_list = args.h / args.lists.lists, of_key = args.h / args.hk;
+  const X* k = static_cast<const X*>(args.k);
+  for (int64_t list = 0; list < args.lists.lists; ++list) {
+    const RowKeys keys = keys_of(args.rows, args.chosen, args.c, t, args.lists, list);
+    for (int64_t j = threadIdx.x; j < args.columns; j += kSelectionThreads) {
+      const int64_t from = max(keys.begin, j * args.width), to = min(keys.end, (j + 1) * args.width);
+      float sum = 0;
+      for (int64_t slot = from; slot < to; ++slot) {
+        for (int64_t head = list * of_list; head < (list + 1) * of_list; ++head) {
+          const X* q = static_cast<const X*>(args.q) + (t * args.h + head) * args.d;
+          const float s = dot(q, k + (keys.row(slot) * args.hk + head / of_key) * args.d, args.d);
+          sum += expf(args.scale * s - args.lse[t * args.h + head]);
+        }
+      }
+      args.share[(t * args.lists.lists + list) * args.columns + j] = sum;
+    }
   }
 }
 
@@ -353,17 +376,16 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) index_loss(IndexLossArgs arg
   HEDDLE_SHARED(float, board, kWarps);
   HEDDLE_SHARED(double, wide_board, kWarps);
   float* i = reinterpret_cast<float*>(shared);
-  const int64_t t = blockIdx.x;
-  const RowKeys keys = keys_of(args.index.rows, args.chosen, args.c, t);
+  const RowList row(args, blockIdx.x);
   float total = 0;
-  const float log_part = distribution<X>(args, keys, t, i, board, total);
+  const float log_part = distribution<X>(args, row, i, board, total);
   double divergence = 0;
-  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
-    const float p = args.share[t * args.c + j] / total;
+  for (int64_t j = row.keys.begin + threadIdx.x; j < row.keys.end; j += kSelectionThreads) {
+    const float p = total > 0 ? args.share[row.slot0 + j] / total : 0.0f;
     if (p > 0) divergence += static_cast<double>(p) * (logf(p) - (i[j] + log_part));
   }
   divergence = block_sum(divergence, wide_board);
-  if (threadIdx.x == 0) args.loss[t] = args.weight * divergence;
+  if (threadIdx.x == 0) args.loss[blockIdx.x] = args.weight * divergence;
 }
 
 template <class X>
@@ -371,31 +393,36 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) index_loss_dq(IndexLossArgs 
   HEDDLE_DYNAMIC_SHARED(shared);
   HEDDLE_SHARED(float, board, kWarps);
   float* i = reinterpret_cast<float*>(shared);
-  const int64_t t = blockIdx.x, h = args.index.h, d = args.index.d;
-  const RowKeys keys = keys_of(args.index.rows, args.chosen, args.c, t);
+  const int64_t d = args.index.d, heads = args.index.h / args.lists.lists;
+  const RowList of(args, blockIdx.x);
+  const RowKeys& keys = of.keys;
   float total = 0;
-  const float log_part = distribution<X>(args, keys, t, i, board, total);
-  const float factor = *args.factor * args.weight * args.index.scale;
-  float* d_score = args.d_score + t * args.c;
-  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads)
-    d_score[j] = factor * (expf(i[j] + log_part) - args.share[t * args.c + j] / total);
+  const float log_part = distribution<X>(args, of, i, board, total);
+  const float factor = total > 0 ? *args.factor * args.weight * args.index.scale : 0.0f;
+  float* d_score = args.d_score + of.slot0;
+  for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
+    const float p = total > 0 ? args.share[of.slot0 + j] / total : 0.0f;
+    d_score[j] = factor * (expf(i[j] + log_part) - p);
+  }
   const X* k = static_cast<const X*>(args.index.k);
-  for (int64_t row = t * h; row < (t + 1) * h; ++row) {
+  const int64_t row0 = of.t * args.index.h + of.list * heads;
+  for (int64_t row = row0; row < row0 + heads; ++row) {
     const X* q = static_cast<const X*>(args.index.q) + row * d;
     float dw = 0;
     __syncthreads();
     for (int64_t j = keys.begin + threadIdx.x; j < keys.end; j += kSelectionThreads) {
-      const float s = dot(q, k + keys.row(j) * d, d);
+      const float s = args.apart ? 1.0f : dot(q, k + keys.row(j) * d, d);
       i[j] = s > 0 ? d_score[j] : 0.0f;
       dw += i[j] * s;
     }
     dw = block_sum(dw, board);
-    if (threadIdx.x == 0) args.dw[row] = dw;
+    if (threadIdx.x == 0 && args.dw != nullptr) args.dw[row] = dw;
     __syncthreads();
+    const float w = args.index.w == nullptr ? 1.0f : args.index.w[row];
     for (int64_t e = threadIdx.x; e < d; e += kSelectionThreads) {
       float sum = 0;
       for (int64_t j = keys.begin; j < keys.end; ++j) sum += i[j] * to_float(k[keys.row(j) * d + e]);
-      static_cast<X*>(args.dq)[row * d + e] = rounded<X>(args.index.w[row] * sum);
+      static_cast<X*>(args.dq)[row * d + e] = rounded<X>(w * sum);
     }
   }
 }
@@ -405,23 +432,24 @@ HEDDLE_KERNEL void HEDDLE_BOUNDS(kSelectionThreads) index_loss_dk(IndexLossArgs 
   HEDDLE_SHARED(float, board, kWarps);
   HEDDLE_SHARED(int, found, kSelectionThreads);
   const QueryRowsArgs& rows = args.index.rows;
-  const int64_t key = blockIdx.x, h = args.index.h, d = args.index.d, sequence = key / rows.keys;
-  const int64_t end = (sequence + 1) * rows.own;
+  const int64_t key = blockIdx.x, d = args.index.d, lists = args.lists.lists, heads = args.index.h / lists;
+  const int64_t first = key / rows.keys * rows.own * lists, end = first + rows.own * lists;
   const X* k = static_cast<const X*>(args.index.k) + key * d;
   float dk[kColumnsPerThread] = {};
-  for (int64_t t0 = sequence * rows.own; t0 < end; t0 += kSelectionThreads) {
+  for (int64_t t0 = first; t0 < end; t0 += kSelectionThreads) {
     const int64_t own = t0 + threadIdx.x;
-    found[threadIdx.x] =
-        own < end ? static_cast<int>(column_of(rows, args.chosen, args.c, own, key % rows.keys)) : -1;
+    found[threadIdx.x] = own < end ? static_cast<int>(slot_of(rows, args.chosen, args.c, own / lists,
+                                                              key % rows.keys, args.lists, own % lists))
+                                   : -1;
     __syncthreads();
-    for (int64_t t = t0; t < end && t < t0 + kSelectionThreads; ++t) {
-      const int64_t column = found[t - t0];
-      if (column < 0) continue;
-      const float d_score = args.d_score[t * args.c + column];
-      for (int64_t row = t * h; row < (t + 1) * h; ++row) {
+    for (int64_t t = t0; t < end && t < t0 + kSelectionThreads; ++t) {  // a row of queries and a list
+      const int64_t slot = found[t - t0];
+      if (slot < 0) continue;
+      const float d_score = args.d_score[t * args.slots + slot];
+      for (int64_t row = t * heads; row < (t + 1) * heads; ++row) {
         const X* q = static_cast<const X*>(args.index.q) + row * d;
-        if (!(block_dot(q, k, d, board) > 0)) continue;
-        const float ds = d_score * args.index.w[row];
+        if (!args.apart && !(block_dot(q, k, d, board) > 0)) continue;
+        const float ds = args.index.w == nullptr ? d_score : d_score * args.index.w[row];
         HEDDLE_UNROLL
         for (int m = 0; m < kColumnsPerThread; ++m) {
           const int64_t i = threadIdx.x + static_cast<int64_t>(m) * kSelectionThreads;

@@ -47,7 +47,7 @@ struct ChooseBlocksArgs {
 template <class X>
 HEDDLE_KERNEL void choose_blocks(ChooseBlocksArgs args);
 
-/// Lists of chosen keys, or of blocks of keys; block 0: of keys (kernels/query_rows.h).
+/// Lists of keys, or of blocks of keys; block 0: of keys (kernels/query_rows.h).
 struct ListsArgs {
   int64_t lists = 1, block = 0, tail = 0;
 };
@@ -87,31 +87,37 @@ HEDDLE_KERNEL void chosen_attention_dkv(ChosenAttentionGradArgs args);
 
 struct AttentionShareArgs {
   const void *q, *k;
+  const float* lse;       // [T,h]
   const int32_t* chosen;  // or null
-  const float* sinks;     // [h], or null
-  float* share;           // [T,c]
+  float* share;           // [T,lists·columns]
   QueryRowsArgs rows;
   int64_t h, hk, d, c;
   float scale;
+  ListsArgs lists;
+  int64_t columns;  // of a list
+  int64_t width;    // slots of a list that a column sums: one, or a block
 };
-/// A block a row, with c numbers of shared memory.
+/// A block a row. A thread makes a column.
 template <class X>
 HEDDLE_KERNEL void attention_share(AttentionShareArgs args);
 
 struct IndexLossArgs {
   IndexArgs index;
-  const float* share;     // [T,c]
+  const float* share;     // [T,lists·slots]
   const int32_t* chosen;  // or null
   const float* factor;    // of the loss in the batch; null: the loss alone
-  double* loss;           // [T], or null
-  float* d_score;         // scratch [T,c]
+  double* loss;           // [T·lists], or null
+  float* d_score;         // scratch [T,lists·slots]
   void *dq, *dk;
-  float* dw;
-  int64_t c;
+  float* dw;      // or null
+  int64_t c;      // columns of `chosen`
+  int64_t slots;  // of a list
   float weight;
+  ListsArgs lists;
+  bool apart;  // each head has a list, and scores of its own
 };
-/// Blocks of a row, with c numbers of shared memory: weight · KL of each row. Then the gradients of scores, dq and
-/// dw of a row; and, after them, dk of a key.
+/// Blocks of a row and list, with a number of shared memory for each slot: weight · KL of each. Then the gradients
+/// of scores, dq and dw; and, after them, dk of a key.
 template <class X>
 HEDDLE_KERNEL void index_loss(IndexLossArgs args);
 template <class X>

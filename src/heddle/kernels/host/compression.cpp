@@ -94,7 +94,7 @@ void compress_entries(const KernelCall& call, int64_t begin, int64_t end) {
 template <class X>
 void compress_gradient(const KernelCall& call, int64_t begin, int64_t end) {
   const EntryTokens<X> of(call, 1);
-  X *dc = call.out[0].as<X>(), *dz = call.out[1].as<X>();
+  X *dc = call.out[0].as<X>(), *dz = of.z == nullptr ? nullptr : call.out[1].as<X>();
   for (int64_t r = begin; r < end; ++r) {
     const int64_t sequence = r / of.E, entry = r % of.E;
     const X* de = call.in[0].as<const X>() + r * of.d;
@@ -105,7 +105,7 @@ void compress_gradient(const KernelCall& call, int64_t begin, int64_t end) {
         const int64_t at = of.at(sequence, entry, n) + i;
         const V p = hn::Mul(d, exp_up_to_88(hn::Sub(of.score(sequence, entry, n, i, lanes), softened.most)));
         store(p, dc + at, lanes);
-        store(hn::Mul(p, hn::Sub(load(of.c + at, lanes), softened.e)), dz + at, lanes);
+        if (dz != nullptr) store(hn::Mul(p, hn::Sub(load(of.c + at, lanes), softened.e)), dz + at, lanes);
       }
     });
   }

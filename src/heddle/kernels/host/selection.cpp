@@ -33,27 +33,21 @@ HWY_INLINE void round_to(const float* from, int64_t n, X* to) {
 
 /// The keys that query t may read for a key head: the chosen ones, or all that it sees.
 struct Keys {
-  explicit Keys(const KernelCall& call) : of(call), rows(of.rows), view(of.view) {}
-  const int32_t* chosen(int64_t t) const { return view ? view.as<const int32_t>() + t * view.dim(1) : nullptr; }
-  /// Fills the rows of the keys, and returns how many there are. The first of them is at column `begin`.
-  int64_t read(int64_t t, int64_t* at, int64_t kv = 0) const {
-    const int64_t base = rows.base(t), begin = this->begin(t);
+  explicit Keys(const KernelCall& call) : of(call), rows(of.rows) {}
+  /// Fills the rows of the keys, and returns how many there are. The first of them is at slot `begin` of its list.
+  int64_t read(int64_t t, int64_t* at, int64_t list_index = 0) {
+    const int64_t base = rows.base(t);
+    list = of.of(t, list_index);
     int64_t count = 0;
-    if (!view) {
-      for (const int64_t end = rows.seen(t); begin + count < end; ++count) at[count] = base + begin + count;
-    } else {
-      const ChosenKeys::List list = of.of(t, kv);
-      for (int64_t slot = list.begin; slot < list.end; ++slot) at[count++] = base + list.position(slot);
-    }
+    for (int64_t slot = list.begin; slot < list.end; ++slot) at[count++] = base + list.position(slot);
     return count;
   }
-  int64_t begin(int64_t t) const { return view ? 0 : rows.first(t); }
   /// True if each key head has keys of its own.
   bool apart() const { return of.lists > 1; }
 
   ChosenKeys of;
   const QueryRows& rows;
-  const TensorView& view;
+  ChosenKeys::List list{};
 };
 
 /// q, k and w of an indexer, which lead the operands.
@@ -62,11 +56,14 @@ struct Indexer {
   explicit Indexer(const KernelCall& call)
       : h(call.op->attributes.integer("heads")),
         d(call.op->attributes.integer("head_dim")),
+        apart(call.op->attributes.has("lists")),
         scale(static_cast<float>(call.op->attributes.number("scale"))),
         q(call.in[0].as<const X>()),
         k(call.in[1].as<const X>()),
         w(named_operand(call, "w").as<const float>()) {}
-  HWY_INLINE float score(int64_t t, int64_t key) const {
+  /// The score of all heads together; where each has a list, that of the one.
+  HWY_INLINE float score(int64_t t, int64_t key, int64_t list = 0) const {
+    if (apart) return scale * dot(q + (t * h + list) * d, k + key * d, d);
     float sum = 0;
     for (int64_t j = 0; j < h; ++j) {
       const float s = std::max(0.0f, dot(q + (t * h + j) * d, k + key * d, d));
@@ -75,6 +72,7 @@ struct Indexer {
     return scale * sum;
   }
   int64_t h, d;
+  bool apart;
   float scale;
   const X *q, *k;
   const float* w;
@@ -87,25 +85,24 @@ HWY_INLINE uint64_t rank_of(float score, int64_t n) {
   return (uint64_t{~order} << 32) | static_cast<uint64_t>(n);
 }
 
-/// It holds a query's index scores and the attention's share of each key, both as distributions, at the first
-/// columns.
+/// It holds a query's index scores and the attention's share of each key of a list, both as distributions, at the
+/// first places.
 template <class X>
 struct Divergence {
   explicit Divergence(const KernelCall& call)
       : indexer(call),
         keys(call),
         share(call.in[3].as<const float>()),
-        columns(call.in[3].dim(1)),
-        p(static_cast<size_t>(columns)),
+        p(static_cast<size_t>(keys.of.most())),
         i(p),
-        at(static_cast<size_t>(columns)) {}
-  HWY_INLINE double of(int64_t t) {
-    count = keys.read(t, at.data());
-    const float* row = share + t * columns + keys.begin(t);
+        at(p.size()) {}
+  HWY_INLINE double of(int64_t t, int64_t list) {
+    count = keys.read(t, at.data(), list);
+    const float* of_list = share + slot(t, list);
     float total = 0, most = -std::numeric_limits<float>::infinity();
     for (int64_t j = 0; j < count; ++j) {
-      total += row[j];
-      p[j] = i[j] = indexer.score(t, at[j]);
+      total += of_list[j];
+      p[j] = i[j] = indexer.score(t, at[j], list);
       most = std::max(most, i[j]);
     }
     if (count == 0) return 0;
@@ -113,17 +110,21 @@ struct Divergence {
     double divergence = 0;
     for (int64_t j = 0; j < count; ++j) {
       const float log_i = p[j] - lse;
-      p[j] = row[j] / total;
       i[j] /= sum;
-      if (p[j] > 0) divergence += static_cast<double>(p[j]) * (std::log(p[j]) - log_i);
+      p[j] = total > 0 ? of_list[j] / total : i[j];
+      if (total > 0 && p[j] > 0) divergence += static_cast<double>(p[j]) * (std::log(p[j]) - log_i);
     }
     return divergence;
+  }
+  /// The place of a list's first key in what has a number for each slot. The list is the one read last.
+  int64_t slot(int64_t t, int64_t list) const {
+    return (t * keys.of.lists + list) * keys.of.most() + keys.list.begin;
   }
 
   Indexer<X> indexer;
   Keys keys;
   const float* share;
-  int64_t columns, count = 0;
+  int64_t count = 0;
   std::vector<float> p, i;
   std::vector<int64_t> at;
 };
@@ -195,7 +196,7 @@ void ChosenAttentionPairs(const KernelCall& call, int64_t begin, int64_t end) {
   const auto scale = static_cast<float>(a.number("scale"));
   const bool apart = static_cast<bool>(call.in[2]);
   const auto* sinks = named_operand(call, "sinks").as<const float>();
-  const Keys keys(call);
+  Keys keys(call);
   const int64_t columns = keys.of.most();
   std::vector<int64_t> at(static_cast<size_t>(columns));
   std::vector<float> s_gc(static_cast<size_t>(g * columns)), o_gv(static_cast<size_t>(g * v));
@@ -242,7 +243,7 @@ void ChosenAttentionGradPairs(const KernelCall& call, int64_t begin, int64_t end
   const int64_t h = a.integer("heads"), hk = a.integer("kv_heads"), g = h / hk, d = a.integer("head_dim");
   const int64_t v = a.integer("value_dim");
   const auto scale = static_cast<float>(a.number("scale"));
-  const Keys keys(call);
+  Keys keys(call);
   const int64_t S = keys.rows.keys, own = keys.rows.own;
   std::vector<int64_t> at(static_cast<size_t>(keys.of.most()));
   std::vector<float> dk(static_cast<size_t>(S * d)), dv(static_cast<size_t>(S * v)), dq(static_cast<size_t>(d));
@@ -283,27 +284,29 @@ void ChosenAttentionGradPairs(const KernelCall& call, int64_t begin, int64_t end
 void AttentionShareRows(const KernelCall& call, int64_t begin, int64_t end) {
   const ir::Attributes& a = call.op->attributes;
   const int64_t h = a.integer("heads"), hk = a.integer("kv_heads"), d = a.integer("head_dim");
-  const int64_t columns = call.out[0].dim(1);
   const auto scale = static_cast<float>(a.number("scale"));
-  const auto* sinks = named_operand(call, "sinks").as<const float>();
-  const Keys keys(call);
-  std::vector<int64_t> at(static_cast<size_t>(columns));
-  std::vector<float> s(static_cast<size_t>(columns));
+  const auto* lse = call.in[2].as<const float>();
+  const ShareColumns columns(call);
+  Keys keys(call);
+  std::vector<int64_t> at(static_cast<size_t>(keys.of.most()));
+  std::vector<float> s(at.size());
   by_types(call.in[0].dtype, call.in[0].dtype, [&](auto, auto x_type) HEDDLE_BODY {
     using X = decltype(x_type);
     const X* k = call.in[1].as<const X>();
-    for (int64_t t = begin; t < end; ++t) {
-      float* share = call.out[0].as<float>() + t * columns;
-      std::fill_n(share, columns, 0.0f);
-      share += keys.begin(t);
-      const int64_t count = keys.read(t, at.data());
-      for (int64_t head = 0; head < h && count > 0; ++head) {
+    for (int64_t row = begin * keys.of.lists; row < end * keys.of.lists; ++row) {
+      const int64_t t = row / keys.of.lists, list = row % keys.of.lists;
+      float* share = call.out[0].as<float>() + row * columns.of_list;
+      std::fill_n(share, columns.of_list, 0.0f);
+      const int64_t count = keys.read(t, at.data(), list), first = keys.list.begin;
+      for (int64_t head = list * columns.heads; head < (list + 1) * columns.heads && count > 0; ++head) {
         const X* q_d = call.in[0].as<const X>() + (t * h + head) * d;
         for (int64_t j = 0; j < count; ++j) s[j] = scale * dot(q_d, k + (at[j] * hk + head / (h / hk)) * d, d);
-        const float sink = sinks == nullptr ? -std::numeric_limits<float>::infinity() : sinks[head];
-        const float most = std::max(sink, *std::max_element(s.begin(), s.begin() + count));
-        const float sum = exponentials(most, count, s.data()) + std::exp(sink - most);
-        add_scaled(1 / sum, s.data(), count, share);
+        exponentials(lse[t * h + head], count, s.data());
+        if (columns.width == 1) {
+          add_scaled(1.0f, s.data(), count, share + first);
+        } else {
+          for (int64_t j = 0; j < count; ++j) share[(first + j) / columns.width] += s[j];
+        }
       }
     }
   });
@@ -312,11 +315,15 @@ void AttentionShareRows(const KernelCall& call, int64_t begin, int64_t end) {
 void IndexLossRows(const KernelCall& call, double* of_rows, int64_t begin, int64_t end) {
   by_types(call.in[0].dtype, call.in[0].dtype, [&](auto, auto x_type) HEDDLE_BODY {
     Divergence<decltype(x_type)> divergence(call);
-    for (int64_t t = begin; t < end; ++t) of_rows[t] = divergence.of(t);
+    for (int64_t t = begin; t < end; ++t) {
+      of_rows[t] = 0;
+      for (int64_t list = 0; list < divergence.keys.of.lists; ++list) of_rows[t] += divergence.of(t, list);
+    }
   });
 }
 
-/// dq and dw of rows from `begin` to `end`, and the gradients of their scores, which stay in scratch [T, columns].
+/// dq and dw of rows from `begin` to `end`, and the gradients of their scores, which stay in scratch: a number for
+/// each of the share.
 void IndexLossGradRows(const KernelCall& call, int64_t begin, int64_t end) {
   by_types(call.in[0].dtype, call.in[0].dtype, [&](auto, auto x_type) HEDDLE_BODY {
     using X = decltype(x_type);
@@ -324,22 +331,24 @@ void IndexLossGradRows(const KernelCall& call, int64_t begin, int64_t end) {
     const Indexer<X>& of = divergence.indexer;
     const float factor = call.in[4].as<const float>()[call.op->attributes.integer("scale_index")] *
                          static_cast<float>(call.op->attributes.number("weight")) * of.scale;
+    const int64_t lists = divergence.keys.of.lists, heads = of.h / lists;
     std::vector<float> dq(static_cast<size_t>(of.d));
-    for (int64_t t = begin; t < end; ++t) {
-      divergence.of(t);
-      float* d_score = reinterpret_cast<float*>(call.scratch) + t * divergence.columns;
+    for (int64_t of_list = begin * lists; of_list < end * lists; ++of_list) {
+      const int64_t t = of_list / lists, list = of_list % lists;
+      divergence.of(t, list);
+      float* d_score = reinterpret_cast<float*>(call.scratch) + divergence.slot(t, list);
       for (int64_t j = 0; j < divergence.count; ++j) d_score[j] = factor * (divergence.i[j] - divergence.p[j]);
-      for (int64_t row = t * of.h; row < (t + 1) * of.h; ++row) {
+      for (int64_t row = of_list * heads; row < (of_list + 1) * heads; ++row) {
         float dw = 0;
         std::fill(dq.begin(), dq.end(), 0.0f);
         for (int64_t j = 0; j < divergence.count; ++j) {
           const X* key = of.k + divergence.at[j] * of.d;
-          const float s = dot(of.q + row * of.d, key, of.d);
+          const float s = of.apart ? 1.0f : dot(of.q + row * of.d, key, of.d);
           if (s <= 0) continue;
           dw += d_score[j] * s;
-          add_scaled(d_score[j] * of.w[row], key, of.d, dq.data());
+          add_scaled(of.w == nullptr ? d_score[j] : d_score[j] * of.w[row], key, of.d, dq.data());
         }
-        call.out[2].as<float>()[row] = dw;
+        if (of.w != nullptr) call.out[2].as<float>()[row] = dw;
         round_to(dq.data(), of.d, call.out[0].as<X>() + row * of.d);
       }
     }
@@ -351,31 +360,23 @@ void IndexLossGradKeys(const KernelCall& call, int64_t begin, int64_t end) {
   by_types(call.in[0].dtype, call.in[0].dtype, [&](auto, auto x_type) HEDDLE_BODY {
     using X = decltype(x_type);
     const Indexer<X> of(call);
-    const Keys keys(call);
-    const int64_t columns = call.in[3].dim(1), S = keys.rows.S, own = keys.rows.own;
+    const ChosenKeys keys(call);
+    const int64_t S = keys.rows.keys, own = keys.rows.own, heads = of.h / keys.lists;
     std::vector<float> dk(static_cast<size_t>((end - begin) * of.d), 0.0f);
     for (int64_t from = begin; from < end;) {  // sequence by sequence
       const int64_t sequence = from / S, to = std::min(end, (sequence + 1) * S);
       const int64_t low = from - sequence * S, high = to - sequence * S;
-      for (int64_t t = sequence * own; t < (sequence + 1) * own; ++t) {
-        const float* d_score = reinterpret_cast<const float*>(call.scratch) + t * columns;
-        const int32_t* chosen = keys.chosen(t);
-        int64_t first = 0, last = 0;  // the columns of this range
-        if (chosen == nullptr) {
-          const int64_t seen_from = keys.rows.first(t);
-          first = std::max(low, seen_from) - seen_from;
-          last = std::min(high, keys.rows.seen(t)) - seen_from;
-        } else {
-          const int32_t* stop = std::find(chosen, chosen + columns, -1);
-          first = std::lower_bound(chosen, stop, low) - chosen;
-          last = std::lower_bound(chosen, stop, high) - chosen;
-        }
-        for (int64_t j = first; j < last; ++j) {
-          const int64_t key = sequence * S + (chosen == nullptr ? keys.rows.first(t) + j : chosen[j]);
-          for (int64_t row = t * of.h; row < (t + 1) * of.h; ++row) {
+      for (int64_t of_list = sequence * own * keys.lists; of_list < (sequence + 1) * own * keys.lists; ++of_list) {
+        const int64_t t = of_list / keys.lists;
+        const float* d_score = reinterpret_cast<const float*>(call.scratch) + of_list * keys.most();
+        const ChosenKeys::List list = keys.of(t, of_list % keys.lists);
+        for (int64_t j = list.first_from(low); j < list.end && list.position(j) < high; ++j) {
+          const int64_t key = sequence * S + list.position(j);
+          for (int64_t row = of_list * heads; row < (of_list + 1) * heads; ++row) {
             const X* q_d = of.q + row * of.d;
-            if (dot(q_d, of.k + key * of.d, of.d) <= 0) continue;
-            add_scaled(d_score[j] * of.w[row], q_d, of.d, dk.data() + (key - begin) * of.d);
+            if (!of.apart && dot(q_d, of.k + key * of.d, of.d) <= 0) continue;
+            const float ds = of.w == nullptr ? d_score[j] : d_score[j] * of.w[row];
+            add_scaled(ds, q_d, of.d, dk.data() + (key - begin) * of.d);
           }
         }
       }

@@ -74,20 +74,19 @@ void compress_rows(const KernelCall& call) {
   }
 }
 
-/// The operands are de, c, z, bias, starts.
+/// The operands are de, c, z?, bias?, starts?.
 template <class A>
 void compress_rows_dgrad(const KernelCall& call) {
   CompressedRows<A> of(call, 1);
   const Input<A> de(call.in[0]);
-  const Output<A> dc(call.out[0]), dz(call.out[1]);
-  dc.fill(A(0));
-  dz.fill(A(0));
+  std::vector<Output<A>> d_rows(call.out.begin(), call.out.end());  // dc, and with z dz
+  for (const Output<A>& each : d_rows) each.fill(A(0));
   for (int64_t r = 0; r < call.in[0].dim(0); ++r) {
     for (int64_t i = 0; i < of.d; ++i) {
       const A e = of.element(r / of.E, r % of.E, i), d = de[r * of.d + i];
       of.for_each(r / of.E, r % of.E, i, [&](int64_t n, int64_t at) {
-        dc[at] = of.p[n] * d;
-        dz[at] = of.p[n] * d * (of.c[at] - e);
+        d_rows[0][at] = of.p[n] * d;
+        if (of.z) d_rows[1][at] = of.p[n] * d * (of.c[at] - e);
       });
     }
   }

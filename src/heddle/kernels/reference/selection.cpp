@@ -3,9 +3,11 @@
 // T rows of queries, S positions, c columns of `chosen`. An index score is scale · Σ_h w_h · relu(q_h·k), with sums
 // in increasing column and head. Attention is that of attention.cpp, whose sums go over the chosen keys in
 // increasing position. So it has the same bits where all keys are chosen.
+//   share:     Σ_h exp(scale·q_h·k − lse_h)
 //   loss:      p = share ÷ Σ share, i = softmax(I), loss = weight · Σ p·(ln p − ln i)
 //   backward:  dI = factor · weight · (i − p), dw_h = scale · Σ_s dI·relu(q_h·k_s),
 //              dq_h = scale · w_h · Σ_s dI·[q_h·k_s > 0]·k_s, dk_s = scale · Σ_t,h w_h·dI·[q_h·k_s > 0]·q_h
+// With lists each head has scores of its own, scale · q_h·k.
 #include <cmath>
 #include <limits>
 
@@ -28,25 +30,21 @@ class Keys {
  public:
   explicit Keys(const KernelCall& call) : keys_(call) {}
   int64_t most() const { return keys_.most(); }
-  void find(int64_t t, int64_t kv = 0) {
+  int64_t lists() const { return keys_.lists; }
+  void find(int64_t t, int64_t list = 0) {
     base_ = keys_.rows.base(t);
-    if (keys_.view) {
-      list_ = keys_.of(t, kv);
-      begin_ = list_.begin, end_ = list_.end;
-    } else {
-      begin_ = keys_.rows.first(t), end_ = keys_.rows.seen(t);
-    }
+    list_ = keys_.of(t, list);
   }
 
-  /// The columns that hold a key; and its row.
-  int64_t begin() const { return begin_; }
-  int64_t end() const { return end_; }
-  int64_t row(int64_t j) const { return base_ + (keys_.view ? list_.position(j) : j); }
+  /// The slots that hold a key; and its row.
+  int64_t begin() const { return list_.begin; }
+  int64_t end() const { return list_.end; }
+  int64_t row(int64_t j) const { return base_ + list_.position(j); }
 
  private:
   ChosenKeys keys_;
   ChosenKeys::List list_{};
-  int64_t base_ = 0, begin_ = 0, end_ = 0;
+  int64_t base_ = 0;
 };
 
 /// q, k and w of an indexer, which lead the operands.
@@ -56,11 +54,14 @@ struct Indexer {
       : h(call.op->attributes.integer("heads")),
         d(call.op->attributes.integer("head_dim")),
         T(call.in[0].dim(0)),
+        apart(call.op->attributes.has("lists")),
         scale(static_cast<A>(call.op->attributes.number("scale"))),
         q(call.in[0]),
         k(call.in[1]),
         w(named_operand(call, "w")) {}
-  A score(int64_t t, int64_t key) const {
+  /// The score of all heads together; where each has a list, that of the one.
+  A score(int64_t t, int64_t key, int64_t list = 0) const {
+    if (apart) return scale * dot(q.at((t * h + list) * d), k.at(key * d), d);
     A sum = 0;
     for (int64_t j = 0; j < h; ++j) {
       const A s = std::max(A(0), dot(q.at((t * h + j) * d), k.at(key * d), d));
@@ -69,6 +70,7 @@ struct Indexer {
     return scale * sum;
   }
   int64_t h, d, T;
+  bool apart;
   A scale;
   Input<A> q, k, w;
 };
@@ -207,48 +209,50 @@ void chosen_attention_dgrad(const KernelCall& call) {
 template <class A>
 void attention_share(const KernelCall& call) {
   const Heads heads(call.op->attributes);
+  const ShareColumns columns(call);
   Keys keys(call);
-  const Input<A> q(call.in[0]), k(call.in[1]), sinks(operand(call.in, 4));
+  const Input<A> q(call.in[0]), k(call.in[1]), lse(call.in[2]);
   const Output<A> share(call.out[0]);
   share.fill(A(0));
-  const int64_t columns = call.out[0].dim(1);
-  std::vector<A> s(static_cast<size_t>(columns));
+  std::vector<A> s(static_cast<size_t>(keys.most()));
   for (int64_t t = 0; t < call.in[0].dim(0); ++t) {
-    keys.find(t);
-    for (int64_t head = 0; head < heads.h; ++head) {
-      A most = scores(keys, q.at((t * heads.h + head) * heads.d), k, heads, head / (heads.h / heads.hk), s.data());
-      if (sinks) most = std::max(most, sinks[head]);
-      A sum = sinks ? std::exp(sinks[head] - most) : A(0);
-      for (int64_t j = keys.begin(); j < keys.end(); ++j) sum += s[j] = std::exp(s[j] - most);
-      for (int64_t j = keys.begin(); j < keys.end(); ++j) share[t * columns + j] += s[j] / sum;
+    for (int64_t list = 0; list < keys.lists(); ++list) {
+      keys.find(t, list);
+      A* of_list = share.at((t * keys.lists() + list) * columns.of_list);
+      for (int64_t head = list * columns.heads; head < (list + 1) * columns.heads; ++head) {
+        const int64_t row = t * heads.h + head;
+        scores(keys, q.at(row * heads.d), k, heads, head / (heads.h / heads.hk), s.data());
+        for (int64_t j = keys.begin(); j < keys.end(); ++j) of_list[j / columns.width] += std::exp(s[j] - lse[row]);
+      }
     }
   }
 }
 
-/// It holds a query's index scores and the attention's share of each key, both as distributions.
+/// It holds a query's index scores and the attention's share of each key of a list, both as distributions.
 template <class A>
 struct Divergence {
   explicit Divergence(const KernelCall& call)
-      : indexer(call), keys(call), share(call.in[3]), columns(call.in[3].dim(1)), p(columns), i(columns) {}
+      : indexer(call), keys(call), share(call.in[3]), p(keys.most()), i(p) {}
 
-  /// Fills p and i of query t, at its keys' columns, and returns KL(p ‖ i).
-  double of(int64_t t) {
-    keys.find(t);
+  /// Fills p and i of query t, at its keys' slots, and returns KL(p ‖ i).
+  double of(int64_t t, int64_t list) {
+    keys.find(t, list);
     const int64_t begin = keys.begin(), end = keys.end();
+    const A* of_list = share.at((t * keys.lists() + list) * keys.most());
     A total = 0, most = -std::numeric_limits<A>::infinity(), sum = 0;
     for (int64_t j = begin; j < end; ++j) {
-      total += share[t * columns + j];
-      i[j] = indexer.score(t, keys.row(j));
+      total += of_list[j];
+      i[j] = indexer.score(t, keys.row(j), list);
       most = std::max(most, i[j]);
     }
     for (int64_t j = begin; j < end; ++j) sum += std::exp(i[j] - most);
     const A lse = most + std::log(sum);
     double divergence = 0;
     for (int64_t j = begin; j < end; ++j) {
-      p[j] = share[t * columns + j] / total;
       const A log_i = i[j] - lse;
-      if (p[j] > 0) divergence += p[j] * (std::log(p[j]) - log_i);
       i[j] = std::exp(log_i);
+      p[j] = total > 0 ? of_list[j] / total : i[j];
+      if (total > 0 && p[j] > 0) divergence += p[j] * (std::log(p[j]) - log_i);
     }
     return divergence;
   }
@@ -256,7 +260,6 @@ struct Divergence {
   Indexer<A> indexer;
   Keys keys;
   Input<A> share;
-  int64_t columns;
   std::vector<A> p, i;
 };
 
@@ -264,7 +267,8 @@ template <class A>
 void index_loss(const KernelCall& call) {
   Divergence<A> divergence(call);
   double loss = 0;
-  for (int64_t t = 0; t < divergence.indexer.T; ++t) loss += divergence.of(t);
+  for (int64_t row = 0; row < divergence.indexer.T * divergence.keys.lists(); ++row)
+    loss += divergence.of(row / divergence.keys.lists(), row % divergence.keys.lists());
   call.out[0].as<double>()[0] = call.op->attributes.number("weight") * loss;
 }
 
@@ -273,28 +277,31 @@ void index_loss_dgrad(const KernelCall& call) {
   Divergence<A> divergence(call);
   const Indexer<A>& indexer = divergence.indexer;
   const auto [h, d] = std::pair(indexer.h, indexer.d);
+  const int64_t lists = divergence.keys.lists();
   const Input<A> scales(call.in[4]);
   const A factor = scales[call.op->attributes.integer("scale_index")] *
                    static_cast<A>(call.op->attributes.number("weight")) * indexer.scale;
-  const Output<A> dq(call.out[0]), dk(call.out[1]), dw(call.out[2]);
-  for (const Output<A>* each : {&dq, &dk, &dw}) each->fill(A(0));
+  std::vector<Output<A>> out(call.out.begin(), call.out.end());  // dq, dk, and with w dw
+  for (const Output<A>& each : out) each.fill(A(0));
   for (int64_t t = 0; t < indexer.T; ++t) {
-    divergence.of(t);
-    for (int64_t j = divergence.keys.begin(); j < divergence.keys.end(); ++j) {
-      const A d_score = factor * (divergence.i[j] - divergence.p[j]);
-      const int64_t key = divergence.keys.row(j);
-      const A* k_d = indexer.k.at(key * d);
-      A* dk_d = dk.at(key * d);
-      for (int64_t head = 0; head < h; ++head) {
-        const int64_t row = t * h + head;
-        const A* q_d = indexer.q.at(row * d);
-        A* dq_d = dq.at(row * d);
-        const A s = dot(q_d, k_d, d);
-        if (s <= 0) continue;
-        dw[row] += d_score * s;
-        const A ds = d_score * indexer.w[row];
-        for (int64_t i = 0; i < d; ++i) dq_d[i] += ds * k_d[i];
-        for (int64_t i = 0; i < d; ++i) dk_d[i] += ds * q_d[i];
+    for (int64_t list = 0; list < lists; ++list) {
+      divergence.of(t, list);
+      for (int64_t j = divergence.keys.begin(); j < divergence.keys.end(); ++j) {
+        const A d_score = factor * (divergence.i[j] - divergence.p[j]);
+        const int64_t key = divergence.keys.row(j);
+        const A* k_d = indexer.k.at(key * d);
+        A* dk_d = out[1].at(key * d);
+        for (int64_t head = list * (h / lists); head < (list + 1) * (h / lists); ++head) {
+          const int64_t row = t * h + head;
+          const A* q_d = indexer.q.at(row * d);
+          A* dq_d = out[0].at(row * d);
+          const A s = dot(q_d, k_d, d);
+          if (s <= 0 && !indexer.apart) continue;
+          if (indexer.w) out[2][row] += d_score * s;
+          const A ds = indexer.w ? d_score * indexer.w[row] : d_score;
+          for (int64_t i = 0; i < d; ++i) dq_d[i] += ds * k_d[i];
+          for (int64_t i = 0; i < d; ++i) dk_d[i] += ds * q_d[i];
+        }
       }
     }
   }

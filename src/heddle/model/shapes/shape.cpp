@@ -265,8 +265,9 @@ double compressed_parameters(const Shape& s) {
 // A query sees so many keys, a mean over positions and layers.
 double compressed_keys(const Shape& s, double sequence) {
   const auto entries = [&](int64_t rate, int64_t most) { return keys_seen(sequence, most * rate) / d(rate); };
+  const int64_t chosen = s.index_stage == IndexStage::dense ? 0 : s.index_topk;  // 0: all
   return keys_seen(sequence, s.sliding_window) +
-         part_of_layers(s, Compression::sparse) * entries(s.sparse_rate, s.index_topk) +
+         part_of_layers(s, Compression::sparse) * entries(s.sparse_rate, chosen) +
          part_of_layers(s, Compression::heavy) * entries(s.heavy_rate, 0);
 }
 

@@ -66,7 +66,7 @@ std::vector<ValueId> followed_by(std::vector<ValueId> in, std::initializer_list<
 
 }  // namespace
 
-ValueId attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes& sizes, const std::string& name) {
+Attended attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes& sizes, const std::string& name) {
   Attributes attributes = attention_attributes(writer, sizes);
   set_parts(writer, sizes, attributes);
   if (writer.cp() > 1 && writer.spec().context == Context::gather) attributes.set("cp", writer.cp());
@@ -74,7 +74,7 @@ ValueId attend(Writer& writer, ValueId q, ValueId k, ValueId v, const HeadSizes&
   const auto made = writer.op("attention", followed_by({q, k, v}, {writer.seen_from(), sizes.sinks, tokens, key}),
                               {name, "lse"}, attributes);
   keep_max_logits(writer, q, {k}, made[1], sizes);
-  return made[0];
+  return {made[0], made[1]};
 }
 
 ValueId attend_cached(Writer& writer, ValueId q, ValueId keys, ValueId values, const HeadSizes& sizes) {
@@ -114,7 +114,7 @@ ValueId attend_across(Writer& writer, ValueId q, std::vector<Travelling> travell
   if (heads > 1) q = heads_to_sequence(writer, q, "q_heads", heads);
   if (ranks == 1) {
     const auto k_v = keys_values({travelling[0].rows, travelling[1].rows});
-    return sequence_to_heads(writer, attend(writer, q, k_v[0], k_v[1], sizes, "o_heads"), "o", heads);
+    return sequence_to_heads(writer, attend(writer, q, k_v[0], k_v[1], sizes, "o_heads").o, "o", heads);
   }
   Attributes attributes = attention_attributes(writer, sizes);
   attributes.set("cp", ranks);

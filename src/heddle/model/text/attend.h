@@ -15,9 +15,13 @@ struct HeadSizes {
   int64_t heads = 1, kv_heads = 1, head_dim = 1, value_dim = 1;
   ir::ValueId sinks = ir::none;
 };
+/// The output of attention, and the ln of each row's and head's sum of exponentials.
+struct Attended {
+  ir::ValueId o = ir::none, lse = ir::none;
+};
 /// Attention of queries to the keys and values of whole sequences that this rank has.
-ir::ValueId attend(Writer& writer, ir::ValueId q, ir::ValueId k, ir::ValueId v, const HeadSizes& sizes,
-                   const std::string& name);
+Attended attend(Writer& writer, ir::ValueId q, ir::ValueId k, ir::ValueId v, const HeadSizes& sizes,
+                const std::string& name);
 
 /// Attention of this text's rows to what the cache holds of their sequences up to them. Without `values`, the first
 /// value_dim elements of a key are its value.

@@ -59,43 +59,35 @@ ValueId turned_own_rows(Writer& w, ValueId x, int64_t heads, const std::string& 
   return turned_index(w, x, w.own_rope_table(), heads, w.spec().sequence_length / (w.cp() * w.tp()), name);
 }
 
-// Rows of this rank as those of whole sequences.
-ValueId whole_sequences(Writer& w, ValueId x_T, const std::string& name) {
-  const ValueId x_U = w.gather(x_T, name);
-  return w.cp() > 1 ? gather_sequence(w, x_U, name, w.cp()) : x_U;
-}
-
-Attributes attributes_of_choice(const Writer& w, int64_t heads, int64_t top_k) {
-  Attributes attributes{{"heads", heads},
-                        {"head_dim", w.config().index_head_dim},
-                        {"sequence", w.spec().sequence_length},
-                        {"top_k", top_k}};
-  if (w.cp() > 1) attributes.set("cp", w.cp());
-  return attributes;
-}
-
-void choose_by_greatest(Writer& w, const IndexedRows& rows, const std::string& own) {
+Index index_by_greatest(Writer& w, const IndexedRows& rows, const std::string& own) {
   const ModelConfig& c = w.config();
   const int64_t width = c.index_head_dim, heads = c.index_n_heads / w.tp(), block = c.index_block_size;
+  Index index;
   const ValueId q_raw =
       product(w, rows.n_UH, own + "q_proj.weight", "index_q_proj", c.index_n_heads * width, {{0, ir::Axis::tp}});
-  const ValueId q = turned_index(w, normed_index(w, q_raw, own + "q_norm.weight", "index_q_normed"), w.rope_table(),
-                                 heads, w.spec().sequence_length / w.cp(), "index_q");
+  index.q = turned_index(w, normed_index(w, q_raw, own + "q_norm.weight", "index_q_normed"), w.rope_table(), heads,
+                         w.spec().sequence_length / w.cp(), "index_q");
   const ValueId k_raw = product(w, rows.n_TH, own + "k_proj.weight", "index_k_proj", width);
   const ValueId k_T =
       turned_own_rows(w, normed_index(w, k_raw, own + "k_norm.weight", "index_k_normed"), 1, "index_k");
-  ValueId k = none;
   if (w.caches()) {
-    const ValueId cache = w.cache("index_keys", width);
-    w.keep_rows(k_T, cache);
-    if (w.decodes()) k = cache;
+    index.k = w.cache("index_keys", width);
+    w.keep_rows(k_T, index.k);
   }
-  if (!w.decodes()) k = whole_sequences(w, k_T, "index_k");
+  if (!w.decodes()) index.k = gather_whole(w, k_T, "index_k");
+  if (!chooses_in(w)) return index;
   const int64_t blocks = (w.spec().sequence_length + block - 1) / block;
-  Attributes attributes = attributes_of_choice(w, heads, std::min(c.index_topk / block, blocks));
-  attributes.set("block", block).set("local", std::min(c.index_local_blocks, blocks));
-  w.set_chosen(w.op("choose_blocks", present({q, k, w.starts(), w.decodes() ? w.places() : none}), {"chosen"},
-                    attributes)[0]);
+  Attributes attributes{{"heads", heads},
+                        {"head_dim", width},
+                        {"sequence", w.spec().sequence_length},
+                        {"top_k", std::min(c.index_topk / block, blocks)},
+                        {"block", block},
+                        {"local", std::min(c.index_local_blocks, blocks)}};
+  if (w.cp() > 1) attributes.set("cp", w.cp());
+  index.own = w.op("choose_blocks", present({index.q, index.k, w.starts(), w.decodes() ? w.places() : none}),
+                   {"chosen"}, attributes)[0];
+  w.set_chosen(index.own);
+  return index;
 }
 
 // The keys of all whole blocks, or of those that the rows of `decode` complete. Gates and bias may be absent.
@@ -112,39 +104,14 @@ ValueId keys_of_blocks(Writer& w, ValueId own_rows, ValueId own_gates, ValueId b
     if (gates != none) gates = kept(gates, "index_gates");
   }
   if (!w.decodes()) {
-    rows = whole_sequences(w, rows, "index_k_rows");
-    if (gates != none) gates = whole_sequences(w, gates, "index_k_gates");
+    rows = gather_whole(w, rows, "index_k_rows");
+    if (gates != none) gates = gather_whole(w, gates, "index_k_gates");
   }
   return w.op("compress_rows", present({rows, gates, bias, w.starts(), w.decodes() ? w.places() : none}),
               {"index_blocks"}, {{"sequence", w.spec().sequence_length}, {"rate", w.config().index_block_size}})[0];
 }
 
-// A choice of q, k and perhaps weights of heads, for each of the rank's rows.
-void choose_by_keys_of_blocks(Writer& w, ValueId q, ValueId k, ValueId weights) {
-  const ModelConfig& c = w.config();
-  const int64_t blocks = whole_blocks(w), rate = c.index_block_size;
-  if (w.caches()) {
-    const ValueId cache = w.cache("index_keys", c.index_head_dim, blocks);
-    w.op("cache_rows", {k, w.places()}, {},
-         {{"sequence", w.spec().sequence_length},
-          {"rate", rate},
-          {"first", int64_t{0}},
-          {"keys", blocks},
-          {"offset", int64_t{0}}},
-         "", {cache});
-    if (w.decodes()) k = cache;
-  }
-  Attributes attributes = attributes_of_choice(w, c.index_n_heads, std::min(c.index_topk / rate, blocks));
-  attributes.set("scale", 1 / std::sqrt(static_cast<double>(c.index_n_heads * c.index_head_dim)))
-      .set("rate", rate)
-      .set("keys", blocks);
-  if (w.tp() > 1) attributes.set("tp", w.tp());
-  const ValueId own = w.op("choose_keys", present({q, k, weights, w.starts(), w.decodes() ? w.places() : none}),
-                           {w.tp() > 1 ? "chosen_here" : "chosen"}, attributes)[0];
-  w.set_chosen(w.gather(own, "chosen"));
-}
-
-void choose_by_mean(Writer& w, const IndexedRows& rows, const std::string& own) {
+Index index_by_mean(Writer& w, const IndexedRows& rows, const std::string& own) {
   const ModelConfig& c = w.config();
   const int64_t width = c.index_head_dim, heads = c.index_n_heads;
   const ValueId joint = product(w, rows.n_TH, own + "index_qk_proj.weight", "index_qk_proj", (heads + 1) * width);
@@ -167,10 +134,12 @@ void choose_by_mean(Writer& w, const IndexedRows& rows, const std::string& own) 
   } else {
     k = turned_index(w, normed, w.rope_table_of_entries(blocks, rate), 1, blocks, "index_k");
   }
-  choose_by_keys_of_blocks(w, q, k, none);
+  Index index{q, cached_entries(w, k)};
+  choose_best(w, index);
+  return index;
 }
 
-void choose_by_gated_mean(Writer& w, const IndexedRows& rows, const std::string& own) {
+Index index_by_gated_mean(Writer& w, const IndexedRows& rows, const std::string& own) {
   const ModelConfig& c = w.config();
   const int64_t width = c.index_head_dim, heads = c.index_n_heads;
   const ValueId q = product(w, rows.q_latent_T, own + "wq_b.weight", "index_wq_b", heads * width);
@@ -180,23 +149,26 @@ void choose_by_gated_mean(Writer& w, const IndexedRows& rows, const std::string&
       {.name = own + "index_kpool_compress_ape", .part = kBlockIndexer, .start = Parameter::Start::zeros}, w.wide(),
       {c.index_block_size, width});
   const ValueId weights = product(w, rows.n_TH, own + "weights_proj.weight", "index_weights_proj", heads, {}, true);
-  choose_by_keys_of_blocks(w, q, keys_of_blocks(w, k_T, gates, bias), weights);
+  Index index{q, cached_entries(w, keys_of_blocks(w, k_T, gates, bias)), weights};
+  choose_best(w, index);
+  return index;
 }
 
 }  // namespace
 
 bool chooses_in(const Writer& w) { return w.config().selects_in(w.layer()) && chooses_keys(w.config()); }
 
-void index_blocks(Writer& w, const IndexedRows& rows, const std::string& prefix) {
-  if (!chooses_in(w) || !w.config().has_indexer(w.layer())) return;
+Index index_blocks(Writer& w, const IndexedRows& rows, const std::string& prefix) {
+  if (!indexes_in(w)) return {};
   const std::string own = prefix + "indexer.";
   const Writer::Part part(w, OpPart::queries_keys);
   switch (w.config().index_blocks) {
     case IndexBlocks::none: break;
-    case IndexBlocks::greatest: choose_by_greatest(w, rows, own); break;
-    case IndexBlocks::mean: choose_by_mean(w, rows, own); break;
-    case IndexBlocks::gated: choose_by_gated_mean(w, rows, own); break;
+    case IndexBlocks::greatest: return index_by_greatest(w, rows, own);
+    case IndexBlocks::mean: return index_by_mean(w, rows, own);
+    case IndexBlocks::gated: return index_by_gated_mean(w, rows, own);
   }
+  return {};
 }
 
 void set_blocks(const Writer& w, int64_t kv_heads, Attributes& attributes) {

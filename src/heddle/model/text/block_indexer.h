@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include "heddle/model/text/writer.h"
+#include "heddle/model/text/indexer.h"
 
 namespace heddle::model {
 
@@ -20,8 +20,8 @@ namespace heddle::model {
 struct IndexedRows {
   ir::ValueId n_TH = ir::none, n_UH = ir::none, q_latent_T = ir::none;
 };
-/// Writes the choice that this layer and those after it take (Writer::chosen).
-void index_blocks(Writer& writer, const IndexedRows& rows, const std::string& prefix);
+/// Chooses, as indexer.h has it.
+Index index_blocks(Writer& writer, const IndexedRows& rows, const std::string& prefix);
 
 /// Says that the chosen ones are blocks, in the attributes of attention by so many key heads of this rank.
 void set_blocks(const Writer& writer, int64_t kv_heads, ir::Attributes& attributes);

@@ -3,7 +3,7 @@
 //
 // A layer W attends to a window. The others attend to a list of keys: the window's and, behind them, those entries
 // of many tokens that a query sees (ops/compression.cpp). In layers S an indexer chooses among them. It has entries
-// and queries of its own width.
+// and queries of its own width, and learns what this attention gives to each entry (ops/selection.cpp).
 //
 // Heads and groups of outputs are cut among tp. Keys and what makes entries go between ranks of tp and cp before
 // they are joined: each rank makes all entries of its sequences.
@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "heddle/model/text/attend.h"
+#include "heddle/model/text/indexer.h"
 #include "heddle/model/text/rotate.h"
 
 namespace heddle::model {
@@ -33,12 +34,6 @@ Attributes windows(const Writer& w) {
 std::vector<ValueId> without_absent(std::vector<ValueId> in) {
   while (!in.empty() && in.back() == none) in.pop_back();
   return in;
-}
-
-// Rows of this rank as those of whole sequences.
-ValueId whole_rows(Writer& w, ValueId x_T, const std::string& name) {
-  const ValueId x_U = w.gather(x_T, name);
-  return w.cp() > 1 ? gather_sequence(w, x_U, name, w.cp()) : x_U;
 }
 
 // The last elements of rows of entries, by the position of their first token.
@@ -64,7 +59,8 @@ ValueId entries(Writer& w, ValueId n_TH, Parameter::Part of, const std::string& 
   const int64_t series = c.compression_of(w.layer()) == Compression::sparse ? 2 : 1, columns = series * width;
   const auto projected = [&](const char* what) {
     const ValueId weight = w.matrix(of, prefix + what + "_proj.weight", columns, c.hidden_size);
-    return w.op("linear", {n_TH, weight}, {fmt::format("{}_{}", name, what)})[0];
+    const char* kind = of == kAttention ? "linear" : "detached_linear";
+    return w.op(kind, {n_TH, weight}, {fmt::format("{}_{}", name, what)})[0];
   };
   const ValueId own_rows = projected("kv"), own_gates = projected("gate");
   const ValueId bias = w.parameter({.name = prefix + "position_bias",
@@ -79,8 +75,8 @@ ValueId entries(Writer& w, ValueId n_TH, Parameter::Part of, const std::string& 
     if (w.decodes()) rows = kept_rows, gates = kept_gates;
   }
   if (!w.decodes()) {
-    rows = whole_rows(w, rows, name + "_kv");
-    gates = whole_rows(w, gates, name + "_gate");
+    rows = gather_whole(w, rows, name + "_kv");
+    gates = gather_whole(w, gates, name + "_gate");
   }
   Attributes attributes = windows(w);
   attributes.set("series", series);
@@ -103,11 +99,12 @@ void keep_entries(Writer& w, ValueId e, ValueId cache, int64_t keys, int64_t off
   w.op("cache_rows", {e, w.places()}, {}, attributes, "", {cache});
 }
 
-// The entries that an indexer chooses for each row of the tp group's queries.
-ValueId chosen_entries(Writer& w, ValueId n_TH, ValueId q_latent_T, const std::string& prefix) {
+// The indexer of entries of whole sequences. It chooses among them.
+Index index_entries(Writer& w, ValueId n_TH, ValueId q_latent_T, const std::string& prefix) {
   const ModelConfig& c = w.config();
+  if (!indexes_in(w)) return {};
   constexpr auto kOf = Parameter::Part::indexer;
-  const int64_t heads = c.index_n_heads, width = c.index_head_dim, count = entries_of_sequence(w);
+  const int64_t heads = c.index_n_heads, width = c.index_head_dim;
   const ValueId w_q = w.matrix(kOf, prefix + "q_b_proj.weight", heads * width, c.q_lora_rank);
   const ValueId w_w = w.matrix(kOf, prefix + "scorer.weights_proj.weight", heads, c.hidden_size);
   Attributes rope{{"heads", heads},
@@ -115,29 +112,15 @@ ValueId chosen_entries(Writer& w, ValueId n_TH, ValueId q_latent_T, const std::s
                   {"rope_dim", w.rotary_width()},
                   {"sequence", w.spec().sequence_length / (w.cp() * w.tp())},
                   {"interleaved", int64_t{c.rope_interleave}}};
-  const ValueId q_raw = w.op("linear", {q_latent_T, w_q}, {"index_q_raw"})[0];
-  const ValueId q =
-      w.decodes() ? w.op("rope_at", {q_raw, w.own_rope_table(), w.places()}, {"index_q"}, rope)[0]
-                  : w.op("rope", {q_raw, w.own_rope_table()}, {"index_q"}, rope.set("inverse", int64_t{0}))[0];
-  const ValueId weights = w.op("linear", {n_TH, w_w}, {"index_weights"}, {{"wide", int64_t{1}}})[0];
-  ValueId k = entries(w, n_TH, kOf, prefix, width, "index_entry");
-  if (w.caches()) {
-    const ValueId cache = w.cache("index_keys", width, count);
-    keep_entries(w, k, cache, count, 0);
-    if (w.decodes()) k = cache;
-  }
-  Attributes attributes = windows(w);
-  attributes.set("heads", heads)
-      .set("head_dim", width)
-      .set("scale", 1 / std::sqrt(static_cast<double>(heads * width)))
-      .set("top_k", std::min(c.index_topk, count))
-      .set("keys", count);
-  if (w.cp() > 1) attributes.set("cp", w.cp());
-  if (w.tp() > 1) attributes.set("tp", w.tp());
-  const ValueId own =
-      w.op("choose_keys", without_absent({q, k, weights, w.starts(), w.decodes() ? w.places() : none}),
-           {w.tp() > 1 ? "chosen_here" : "chosen"}, attributes)[0];
-  return w.gather(own, "chosen");
+  const ValueId q_raw = w.op("detached_linear", {q_latent_T, w_q}, {"index_q_raw"})[0];
+  Index index;
+  index.q = w.decodes()
+                ? w.op("rope_at", {q_raw, w.own_rope_table(), w.places()}, {"index_q"}, rope)[0]
+                : w.op("rope", {q_raw, w.own_rope_table()}, {"index_q"}, rope.set("inverse", int64_t{0}))[0];
+  index.w = w.op("detached_linear", {n_TH, w_w}, {"index_weights"}, {{"wide", int64_t{1}}})[0];
+  index.k = cached_entries(w, entries(w, n_TH, kOf, prefix, width, "index_entry"));
+  choose_best(w, index);
+  return index;
 }
 
 // Attention to the window and to entries. kv: of this rank's part of the sequences.
@@ -146,11 +129,12 @@ ValueId attend_compressed(Writer& w, ValueId n_TH, ValueId q_latent_T, ValueId q
   const ModelConfig& c = w.config();
   const int64_t length = w.spec().sequence_length, keys = length + entries_of_sequence(w);
   const std::string own = prefix + "compressor.";
-  ValueId chosen = none, e = none, joined = none;
+  ValueId e = none, joined = none;
+  Index index;
   {
     const Writer::Part part(w, OpPart::queries_keys);
     e = entries(w, n_TH, kAttention, own, sizes.head_dim, "entry");
-    if (c.has_indexer(w.layer())) chosen = chosen_entries(w, n_TH, q_latent_T, own + "indexer.");
+    index = index_entries(w, n_TH, q_latent_T, own + "indexer.");
   }
   if (w.caches()) {
     joined = w.cache("keys", sizes.head_dim, keys);
@@ -162,7 +146,9 @@ ValueId attend_compressed(Writer& w, ValueId n_TH, ValueId q_latent_T, ValueId q
   list.set("rows", w.value(q).shape[0].count).set("window", c.sliding_window);
   if (w.cp() > 1) list.set("cp", w.cp());
   const ValueId seen =
-      w.op("list_keys", without_absent({chosen, w.starts(), w.decodes() ? w.places() : none}), {"seen"}, list)[0];
+      w.op("list_keys",
+           without_absent({index.own == none ? none : w.chosen(), w.starts(), w.decodes() ? w.places() : none}),
+           {"seen"}, list)[0];
   if (!w.decodes()) {
     const ValueId whole = w.cp() > 1 ? gather_sequence(w, kv, "kv", w.cp()) : kv;
     joined = w.op("join_entries", {whole, e}, {"keys"}, windows(w))[0];
@@ -176,10 +162,12 @@ ValueId attend_compressed(Writer& w, ValueId n_TH, ValueId q_latent_T, ValueId q
                         {"keys", keys},
                         {"window", c.sliding_window}};
   if (w.cp() > 1) attributes.set("cp", w.cp());
-  return w.op(
+  const auto made = w.op(
       "chosen_attention",
       without_absent({q, joined, w.decodes() ? none : joined, seen, w.decodes() ? w.places() : none, sizes.sinks}),
-      {"o", "lse"}, attributes)[0];
+      {"o", "lse"}, attributes);
+  learn(w, index, q, e, made[1], sizes);
+  return made[0];
 }
 
 ValueId attend_window(Writer& w, ValueId q, ValueId kv, const HeadSizes& sizes) {
@@ -187,7 +175,7 @@ ValueId attend_window(Writer& w, ValueId q, ValueId kv, const HeadSizes& sizes) 
   const ValueId cache = w.caches() ? w.cache("k", sizes.head_dim) : none;
   if (w.caches()) w.keep_rows(kv, cache);
   if (w.decodes()) return attend_cached(w, q, cache, none, sizes);
-  return w.cp() == 1 ? attend(w, q, kv, kv, sizes, "o") : attend_across(w, q, {{kv, "kv"}}, is_both, sizes);
+  return w.cp() == 1 ? attend(w, q, kv, kv, sizes, "o").o : attend_across(w, q, {{kv, "kv"}}, is_both, sizes);
 }
 
 }  // namespace

@@ -93,18 +93,18 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     w.keep_rows(v, made.v_cache);
   }
   w.keep_keys(made);
-  if (c.selects_in(w.layer())) index_blocks(w, {n_TH, n_UH, n_TH}, prefix);
   ValueId o;
-  if (chooses_in(w)) {
+  if (c.selects_in(w.layer()) && (chooses_in(w) || !w.decodes())) {
+    const Index index = index_blocks(w, {n_TH, n_UH, n_TH}, prefix);
     const auto whole = [&](ValueId rows, const char* name) {
       return w.cp() > 1 ? gather_sequence(w, rows, name, w.cp()) : rows;
     };
     o = w.decodes() ? attend_chosen_of_cache(w, q, made.k_cache, made.v_cache, sizes)
-                    : attend_chosen(w, {}, q, whole(k, "k"), whole(v, "v"), sizes);
+                    : attend_chosen(w, index, q, whole(k, "k"), whole(v, "v"), sizes);
   } else if (w.decodes()) {
     o = attend_cached(w, q, made.k_cache, made.v_cache, sizes);
   } else if (w.cp() == 1) {
-    o = attend(w, q, k, v, sizes, "o");
+    o = attend(w, q, k, v, sizes, "o").o;
   } else {
     const int64_t parts = w.head_ranks();
     const auto by_heads = [&](ValueId x, const char* name) {

@@ -85,8 +85,7 @@ LatentOfQueries latent_of_queries(Writer& w, ValueId n_TH, const std::string& pr
 // Keys are chosen one by one, or in blocks.
 Index choose(Writer& w, ValueId n_TH, ValueId q_latent_T, const std::string& prefix) {
   if (!w.config().selects_blocks()) return index_keys(w, n_TH, q_latent_T, prefix);
-  index_blocks(w, {n_TH, ir::none, q_latent_T}, prefix);
-  return {};
+  return index_blocks(w, {n_TH, ir::none, q_latent_T}, prefix);
 }
 
 // Queries, and the gate that the same projection makes of both latents: each head's query, then its gate.
@@ -181,7 +180,7 @@ ValueId latent_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
     const ValueId kv = linear_kv(latent), q_rotated = rotated_queries(), k_rope = rotated_key();
     if (w.caches()) keep(k_rope);
     const auto k_v = assemble(w, kv, k_rope, heads);
-    o = attend(w, scaled_queries(w, q_rotated), k_v[0], k_v[1], sizes(w, heads, sinks), "o");
+    o = attend(w, scaled_queries(w, q_rotated), k_v[0], k_v[1], sizes(w, heads, sinks), "o").o;
   } else {
     const ValueId q_rotated = rotated_queries(), k_rope = rotated_key();
     const int64_t parts = w.head_ranks();
