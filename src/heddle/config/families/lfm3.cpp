@@ -164,7 +164,8 @@ std::string spelt_lfm3(std::string name) {
                                    {".mlp.", ".feed_forward."},
                                    {".gate_proj.", ".w1."},
                                    {".up_proj.", ".w3."},
-                                   {".down_proj.", ".w2."}});
+                                   {".down_proj.", ".w2."},
+                                   {".self_attn.g_proj.", ".self_attn.gate_proj."}});
 }
 
 // The norm ahead of an MLP, where none stands behind it.
