@@ -155,6 +155,37 @@ TEST(Parity, RecurrencesInRandomLayouts) {
       });
 }
 
+// Layers with Mamba-2 beside attention, its norms and factors, and models of windows and recurrences.
+TEST(Parity, MixersInRandomLayouts) {
+  expect_one_rank_of(
+      170'000, 40,
+      [](const Draw& d) {
+        return d.model.recurrence_beside_attention || (d.model.recurs() && d.model.sliding_window > 0);
+      },
+      [](Met& met, const Draw& d) {
+        const model::ModelConfig& c = d.model;
+        const plan::Degrees& mesh = d.plan.mesh;
+        const bool both = c.recurrence_beside_attention;
+        count_axes(met, mesh);
+        met["side by side, tp"] += both && mesh.tp > 1;
+        met["side by side, cp by heads"] +=
+            both && mesh.cp > 1 && d.plan.parallel.context == model::Context::ulysses;
+        met["side by side, cp by pieces"] +=
+            both && mesh.cp > 1 && d.plan.parallel.context != model::Context::ulysses;
+        met["side by side, recompute"] += both && !d.plan.memory.recompute.empty();
+        met["side by side, adapters"] += both && d.plan.lora.rank > 0;
+        met["side by side, further tokens"] += both && c.num_nextn_predict_layers > 0;
+        met["side by side with MLPs"] += both && c.parallel_blocks;
+        met["norms ahead of gates"] += both && c.linear_norm == model::RecurrentNorm::ungated;
+        met["no norms"] += both && c.linear_norm == model::RecurrentNorm::none;
+        met["factors of parts"] += !c.linear_part_multipliers.empty();
+        met["factors on keys"] += c.key_multiplier != 1;
+        met["factors on gates"] += c.mlp_gate_multiplier != 1;
+        met["windows, cp"] += !both && mesh.cp > 1;
+        met["documents"] += d.plan.document_end >= 0;
+      });
+}
+
 // Runs of neighbours of cp, by heads or by inner rings, keys and values round the others, in every kind of model
 // and cut.
 void expect_one_rank_in_runs(model::Context way, Draw d, Met& met, uint64_t& found) {
