@@ -17,7 +17,8 @@ void draw_letters(model::ModelConfig& c, Dice& dice, bool attends) {
   letters[0] = letter;
   if (attends) letters.back() = '*';
   if (letters[0] != letter) return;  // one layer alone
-  if (!windows && c.num_nextn_predict_layers == 0 && letters.find('*') != letters.npos && dice.one_in(2)) {
+  if (!windows && !c.selects() && c.num_nextn_predict_layers == 0 && letters.find('*') != letters.npos &&
+      dice.one_in(2)) {
     const bool all = dice.one_in(2);
     for (char& each : letters) each = each == '*' && (all || dice.one_in(2)) ? 'W' : each;
     if (letters.find('W') != letters.npos) c.sliding_window = dice.of({1, 5, 13, 60});
