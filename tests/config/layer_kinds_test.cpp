@@ -414,6 +414,160 @@ TEST_F(LayerKinds, OfLfm2AreNumbersOrWords) {
   }
 }
 
+TEST_F(LayerKinds, OfFalconH1AreBothAtOnce) {
+  const std::string released = R"({"architectures": ["FalconH1ForCausalLM"], "attention_bias": false,
+    "attention_dropout": 0.0, "attention_in_multiplier": 1.0, "attention_out_multiplier": 0.9375,
+    "attn_layer_indices": null, "bos_token_id": 1, "embedding_multiplier": 5.656854249492381, "eos_token_id": 11,
+    "head_dim": 64, "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 2048,
+    "key_multiplier": 0.390625, "lm_head_multiplier": 0.0390625, "mamba_chunk_size": 128, "mamba_conv_bias": true,
+    "mamba_d_conv": 4, "mamba_d_head": 64, "mamba_d_ssm": 1536, "mamba_d_state": 128, "mamba_expand": 2,
+    "mamba_n_groups": 1, "mamba_n_heads": 24, "mamba_norm_before_gate": false, "mamba_proj_bias": false,
+    "mamba_rms_norm": false, "mamba_use_mlp": true, "max_position_embeddings": 16384, "mlp_bias": false,
+    "mlp_expansion_factor": 8, "mlp_multipliers": [0.8838834764831844, 0.5859375], "model_type": "falcon_h1",
+    "num_attention_heads": 8, "num_hidden_layers": 36, "num_key_value_heads": 2, "num_logits_to_keep": 1,
+    "pad_token_id": 0, "projectors_bias": false, "rms_norm_eps": 1e-05, "rope_scaling": null,
+    "rope_theta": 100000000000.0, "ssm_in_multiplier": 1.25,
+    "ssm_multipliers": [0.3535533905932738, 0.25, 0.3535533905932738, 0.5, 0.3535533905932738],
+    "ssm_out_multiplier": 0.23570226039551587, "tie_word_embeddings": false, "time_step_floor": 0.0001,
+    "time_step_max": 0.1, "time_step_min": 0.001, "time_step_rank": "auto", "vocab_size": 32784})";
+  EXPECT_EQ(read_text(released), "");
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  EXPECT_EQ(read_, preset("falcon-h1-0.5b"));
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(family_of(read_).model_type, "falcon_h1");
+  EXPECT_EQ(read_.blocks_of(35), "*M-");
+  EXPECT_EQ(read_.blocks_of(36), "*E");  // of a further token, which this model has none of
+  EXPECT_EQ(why_unpublished(read_), "");
+  const auto with = [&](const char* change) {
+    Json json = Json::parse(released);
+    json.merge_patch(Json::parse(change));
+    return read_text(json.dump());
+  };
+  EXPECT_EQ(
+      with(
+          R"({"num_hidden_layers": 2, "layer_types": ["hybrid", "hybrid"], "mamba_rms_norm": true, "mamba_n_groups": 2})"),
+      "");
+  EXPECT_EQ(read_.linear_norm, model::RecurrentNorm::gated);
+  EXPECT_TRUE(same_again());
+  Json other = Json::parse(released);
+  for (const char* absent : {"mamba_d_ssm", "mamba_d_head", "mlp_multipliers", "ssm_multipliers"})
+    other.erase(absent);
+  other["mamba_rms_norm"] = other["mamba_norm_before_gate"] = true;
+  other["mamba_n_heads"] = 32;
+  EXPECT_EQ(read_text(other.dump()), "");
+  EXPECT_EQ(read_.linear_values_width(), 1024);
+  EXPECT_EQ(read_.linear_norm, model::RecurrentNorm::ungated);
+  EXPECT_EQ(read_.linear_part_multipliers, "");
+  EXPECT_EQ(read_.mlp_beta_factor, 1);
+  EXPECT_TRUE(same_again());
+  other["mamba_d_ssm"] = nullptr;
+  EXPECT_EQ(read_text(other.dump()), "");
+  EXPECT_EQ(read_.linear_values_width(), 2048);
+  const auto refused = [&](const char* change, const char* part) {
+    const std::string found = with(change);
+    EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
+  };
+  refused(R"({"attn_layer_indices": [1, 2]})", "'attn_layer_indices' is [1,2]: each layer has attention");
+  refused(R"({"layer_types": ["mamba"]})", "each layer is 'hybrid'");
+  refused(R"({"mamba_use_mlp": false})", "each layer has an MLP");
+  refused(R"({"projectors_bias": true})", "'projectors_bias' true: both maps of Mamba-2 have a bias, or none");
+  refused(R"({"mamba_d_ssm": 1500})", "'mamba_n_heads' × 'mamba_d_head' is 1536, and 'mamba_d_ssm' 1500");
+  refused(R"({"ssm_multipliers": [1, 2]})", "a list of 5 numbers is expected");
+  refused(R"({"mlp_multipliers": 2})", "a list of 2 numbers is expected");
+  refused(R"({"ssm_multipliers": [1, 2, 3, 4, 0]})", "model.linear_part_multipliers has 0, must be from");
+  refused(R"({"lm_head_multiplier": 0})", "'lm_head_multiplier' is 0, a number above 0");
+  refused(R"({"key_multiplier": -1})", "model.key_multiplier is -1, must be from");
+  refused(R"({"heddle": {"full_attention_interval": 2}})",
+          "model.full_attention_interval = 0: each layer has both");
+}
+
+TEST_F(LayerKinds, OfBambaAreNumbers) {
+  const std::string released = R"({"architectures": ["BambaForCausalLM"], "attention_bias": false,
+    "attention_dropout": 0.0, "attn_layer_indices": [9, 18, 27], "attn_rotary_emb": 64, "bos_token_id": 128000,
+    "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+    "intermediate_size": 14336, "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4,
+    "mamba_d_head": 64, "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 128,
+    "mamba_proj_bias": false, "max_position_embeddings": 262144, "mlp_bias": false, "model_type": "bamba",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_logits_to_keep": 1,
+    "pad_token_id": 0, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false,
+    "vocab_size": 128256})";
+  EXPECT_EQ(read_text(released), "");
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  EXPECT_EQ(read_, preset("bamba-9b"));
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(family_of(read_).model_type, "bamba");
+  EXPECT_EQ(why_unpublished(read_), "");
+  const auto with = [&](const char* change) {
+    Json json = Json::parse(released);
+    json.update(Json::parse(change));
+    return read_text(json.dump());
+  };
+  EXPECT_EQ(with(R"({"attn_layer_indices": null, "num_key_value_heads": null, "z_loss_coefficient": 0.001})"), "");
+  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_FALSE(read_.has_kind(model::LayerKind::attention));
+  EXPECT_EQ(read_.blocks_of(9), "M-");
+  EXPECT_EQ(read_.num_key_value_heads, 32);
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(with(R"({"num_hidden_layers": 2, "attn_layer_indices": [0, 1]})"), "");
+  EXPECT_FALSE(read_.recurs());
+  EXPECT_TRUE(same_again());
+  const auto refused = [&](const char* change, const char* part) {
+    const std::string found = with(change);
+    EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
+  };
+  refused(R"({"attn_layer_indices": [32]})", "'attn_layer_indices' is [32]: numbers of 32 layers");
+  refused(R"({"attn_rotary_emb": 128})", "the first half of each head turns");
+  refused(R"({"partial_rotary_factor": 1})", "the first half of each head turns");
+  refused(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}})",
+          "the first half of each head turns");
+  refused(R"({"mamba_conv_bias": false})", "the convolution has a bias");
+}
+
+TEST_F(LayerKinds, OfLfm3AreThree) {
+  const std::string released = R"({"architectures": ["Lfm3ForCausalLM"], "attention_bias": false,
+    "attention_dropout": 0.0, "bos_token_id": 124894, "conv_L_cache": 7, "conv_bias": false, "eos_token_id": 124900,
+    "head_dim": 128, "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 7680,
+    "max_position_embeddings": 128000, "model_type": "lfm3", "norm_eps": 1e-05, "num_attention_heads": 16,
+    "num_hidden_layers": 24, "num_key_value_heads": 4, "pad_token_id": 124893, "rope_parameters": {
+      "full_attention": {"partial_rotary_factor": 0.5, "rope_theta": 1000000.0, "rope_type": "proportional"},
+      "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}},
+    "sliding_window": 256, "tie_word_embeddings": true, "use_attention_gate": true, "use_sandwich_norm": true,
+    "vocab_size": 128000})";
+  EXPECT_EQ(read_text(released), "");
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  EXPECT_EQ(read_, preset("lfm3-1.7b"));
+  EXPECT_EQ(read_.layer_pattern, "MM*MWM*MWM*MWM*MWM*MWM*M");
+  EXPECT_EQ(read_.window_of(0), 0);
+  EXPECT_EQ(read_.window_of(2), 0);
+  EXPECT_EQ(read_.window_of(4), 256);
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(family_of(read_).model_type, "lfm3");
+  EXPECT_EQ(why_unpublished(read_), "");
+  const auto with = [&](const char* change) {
+    Json json = Json::parse(released);
+    json.update(Json::parse(change));
+    return read_text(json.dump());
+  };
+  EXPECT_EQ(with(R"({"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"], "use_attention_gate": false,
+                     "use_sandwich_norm": false, "rope_parameters": null, "sliding_window": null})"),
+            "");
+  EXPECT_EQ(read_.sliding_window, 0);
+  EXPECT_EQ(read_.turning_pairs_factor, 0.5);
+  EXPECT_EQ(read_.norm_places, model::NormPlaces::before);
+  EXPECT_TRUE(same_again());
+  EXPECT_EQ(family_of(read_).model_type, "lfm3");
+  const auto refused = [&](const char* change, const char* part) {
+    const std::string found = with(change);
+    EXPECT_NE(found.find(part), std::string::npos) << part << ": " << found;
+  };
+  refused(R"({"num_hidden_layers": 1, "layer_types": ["sliding_attention"]})", "one layer or more is 'conv'");
+  refused(R"({"layer_types": ["conv"]})", "each of 24 layers is 'conv', 'full_attention' or 'sliding_attention'");
+  refused(R"({"sliding_window": null})", "'sliding_window' is null, a number of tokens is expected");
+  refused(R"({"rope_parameters": {"sliding_attention": {"rope_type": "proportional"}}})",
+          "'rope_parameters.sliding_attention' is of the type 'proportional', accepted: 'default'");
+  refused(R"({"rope_theta": 10000})", "rotary keys stand by kind of layer in 'rope_parameters'");
+}
+
 TEST_F(LayerKinds, OfOlmoHybridHaveNormsInTwoPlaces) {
   const std::string released = R"({"architectures": ["OlmoHybridForCausalLM"], "model_type": "olmo_hybrid",
     "vocab_size": 100352, "hidden_size": 3840, "intermediate_size": 11008, "num_hidden_layers": 32,

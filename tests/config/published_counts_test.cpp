@@ -36,6 +36,9 @@ TEST(Published, PresetsHaveThePublishedCounts) {
       {"lfm2-1.2b", 1170340608},
       {"lfm2-8b-a1b", 8339930560},
       {"olmo-hybrid-7b", 7430870688},
+      {"falcon-h1-0.5b", 521411104},
+      {"bamba-9b", 9780235392},
+      {"lfm3-1.7b", 1728801536},
       {"gpt2", 124439808},
       {"gpt2-medium", 354823168},
       {"gpt2-large", 774030080},
@@ -147,6 +150,19 @@ TEST(Published, PresetsHaveThePublishedCounts) {
     EXPECT_NEAR(model::total_parameters(model::shape_of(preset(name), "")), total, 0.01 * total) << name;
     EXPECT_NEAR(model::active_parameters(model::shape_of(preset(name), "")), active, 0.1 * active) << name;
   }
+}
+
+// Each layer of Falcon-H1 has both. A layer of LFM3 has one of three, of which a convolution makes no scores.
+TEST(Published, FlopsOfMixersAreThoseOfTheirLayers) {
+  const model::Shape falcon = model::shape_of(preset("falcon-h1-0.5b"), "");
+  const model::ForwardFlops both = model::forward_flops(falcon, 4096);
+  EXPECT_EQ(falcon.recurrent(), 1);
+  EXPECT_EQ(both.attention_core, 4096.0 * 8 * 2 * 64);
+  EXPECT_EQ(both.recurrence, 128.0 * (128 + 24 * 64) + 4.0 * 24 * 64 * 128);
+  const double matrices = 1024.0 * (2 * 8 * 64 + 2 * 2 * 64) + 1024.0 * (3 * 1536 + 2 * 128 + 24);
+  EXPECT_EQ(both.attention_linear, 2 * matrices);
+  const model::ForwardFlops kinds = model::forward_flops(model::shape_of(preset("lfm3-1.7b"), ""), 4096);
+  EXPECT_NEAR(kinds.attention_core, 2.0 * (6 * 2048 + 5 * 248) / 24 * 16 * 256, 1);
 }
 
 TEST(Published, PresetsAreTheShapesOfTheirNames) {

@@ -1,6 +1,6 @@
 """Models with recurrent layers beside attention, in any order of layers, for drawn_models.py: of each family the keys
 of a small config.json."""
-from drawn_models import deepseek_v3, dividing, factors, FAMILIES, grouped, latent, mixture, recurrent_layers, selecting
+from drawn_models import deepseek_v3, dividing, factors, FAMILIES, grouped, latent, mixture, recurrent_layers, selecting, with_head_dim
 
 
 def kinds_of_layers(d, keys, recurrent):
@@ -30,6 +30,34 @@ def granitemoehybrid(d):
         layer_types=kinds_of_layers(d, keys, d.of("linear_attention", "mamba")), time_step_limit=limit)
 
 
+def bamba(d):
+    keys = dividing(grouped(d, "linear", "yarn"))
+    keys["num_hidden_layers"] = d.randint(2, 4)
+    keys["rope_parameters"]["partial_rotary_factor"] = 0.5
+    attends = [layer for layer in range(keys["num_hidden_layers"]) if d.one_in(2)][:-1] or None
+    limit = d.of([0.0, float("inf")], [0.5, 0.9])
+    return keys | mamba(d, keys) | dict(attn_layer_indices=attends, attention_bias=d.one_in(3), mlp_bias=d.one_in(3), time_step_limit=limit)
+
+
+def falcon_h1(d):
+    keys = with_head_dim(grouped(d, "linear", "yarn"), d, 6, 8, 12)
+    wide = mamba(d, keys)
+    bias, inner = d.one_in(2), d.of(1, 3) * 8
+    if d.one_in(3):    # of a width of its own, or twice the stream's
+        wide |= dict(mamba_d_ssm=None)
+    else:
+        wide |= dict(mamba_d_ssm=inner, mamba_d_head=d.of("auto", inner // wide["mamba_n_heads"]))
+
+    def factor():
+        return d.of(1.0, 0.5, 1.25, 0.8838834764831844)
+    factors = {name: factor() for name in ("key_multiplier", "attention_in_multiplier", "attention_out_multiplier", "ssm_in_multiplier",
+                                           "ssm_out_multiplier", "lm_head_multiplier", "embedding_multiplier")}
+    lists = dict(mlp_multipliers=[factor(), factor()], ssm_multipliers=[factor() for _ in range(5)])
+    return keys | wide | factors | (lists if not d.one_in(4) else {}) | dict(
+        mamba_proj_bias=bias, projectors_bias=bias, attention_bias=d.one_in(3), mlp_bias=d.one_in(3), mamba_rms_norm=d.one_in(2),
+        mamba_norm_before_gate=d.one_in(2), time_step_limit=d.of([0.0, float("inf")], [0.5, 0.9]))
+
+
 def lfm2(d):
     keys = with_norm_eps(grouped(d))
     layers = keys["num_hidden_layers"]
@@ -48,6 +76,19 @@ def lfm2_moe(d):
         layer_types=kinds_of_layers(d, keys, "conv"), conv_L_cache=d.of(2, 3, 4), conv_bias=d.one_in(2),
         moe_intermediate_size=d.of(8, 12), num_dense_layers=d.randint(0, 1), use_expert_bias=not d.one_in(3),
         norm_topk_prob=keys["num_experts_per_tok"] > 1 and not d.one_in(4), routed_scaling_factor=d.of(1.0, 2.5))
+
+
+def lfm3(d):
+    keys = with_norm_eps(with_head_dim(grouped(d), d, 8, 12))
+    keys["num_hidden_layers"] = d.randint(1, 4)
+    kinds = ["conv"] + [d.of("conv", "full_attention", "sliding_attention") for _ in range(keys["num_hidden_layers"] - 1)]
+    d.shuffle(kinds)
+    full = d.of(dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=d.of(0.25, 0.5, 0.75)),
+                dict(rope_type="default", rope_theta=1e4))
+    rotation = dict(full_attention=full, sliding_attention=dict(rope_type="default", rope_theta=d.of(100.0, 1e4)))
+    return keys | dict(rope_parameters=rotation, layer_types=kinds, sliding_window=d.of(1, 3, 4, 7, 30), conv_L_cache=d.of(2, 3, 7),
+                       conv_bias=d.one_in(2), attention_bias=d.one_in(3), use_sandwich_norm=not d.one_in(3),
+                       use_attention_gate=not d.one_in(3))
 
 
 def with_norm_eps(keys):
@@ -114,5 +155,5 @@ def glm5_next(d):
         routed_scaling_factor=d.of(1.0, 2.5))
 
 
-FAMILIES |= {family.__name__: family for family in (granitemoehybrid, lfm2, lfm2_moe, olmo_hybrid, kimi_linear, bailing_hybrid,
+FAMILIES |= {family.__name__: family for family in (granitemoehybrid, bamba, falcon_h1, lfm2, lfm2_moe, lfm3, olmo_hybrid, kimi_linear, bailing_hybrid,
                                                      glm5_next)}

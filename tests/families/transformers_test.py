@@ -51,7 +51,7 @@ F64, F32, BF16 = 1e-10, 1e-5, 2e-2
 NO_LABEL = -100    # of Transformers and PyTorch
 COMMAND_SECONDS = 300
 
-DENSE = ("youtu", "ministral3", "lfm2", "olmo_hybrid", "qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
+DENSE = ("youtu", "ministral3", "bamba", "falcon_h1", "lfm2", "lfm3", "olmo_hybrid", "qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
          "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3", "exaone4", "gemma4_unified_text",
          "glm", "glm4", "granite_swa", "cohere", "cohere2")
 STREAMS = ("streams_v3", "streams_llama", "deepseek_v4", "hy_v4", "qwen4_exp_text", "glm5_next")
@@ -93,7 +93,7 @@ DECAYS = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay",
 
 def recurs(keys):
     kinds = keys.get("layer_types") or keys.get("layers_block_type") or ()
-    return "full_attn_idxs" in keys or any(kind in kinds for kind in ("linear_attention", "mamba", "conv"))
+    return "full_attn_idxs" in keys or "mamba_d_conv" in keys or any(kind in kinds for kind in ("linear_attention", "mamba", "conv"))
 
 
 def all_chosen(keys):

@@ -55,6 +55,9 @@ void draw_layers(model::ModelConfig& c, Dice dice, bool drops_none) {
     c.norm_topk_prob = false;
   });
   keep_if_valid(dice.one_in(3), [&] { c.shared_expert_average = true; });
+  keep_if_valid(dice.one_in(4) && c.is_grouped(), [&] { c.key_multiplier = 0.7; });
+  keep_if_valid(dice.one_in(4) && c.is_grouped(), [&] { c.attention_in_multiplier = 1.3; });
+  keep_if_valid(dice.one_in(4), [&] { c.mlp_gate_multiplier = 0.6; });
 }
 
 /// Layers of further tokens in a third of the draws that have none; in half of all that have such layers, letters
@@ -83,6 +86,9 @@ inline std::string text_of_layers(const model::ModelConfig& c) {
          (c.rotation_pattern.empty() ? "" : ", turned " + c.rotation_pattern) +
          (c.qk_unit_norm ? ", heads normed without a gain" : "") +
          (c.mlp_pattern.empty() ? "" : ", experts in " + c.mlp_pattern) +
+         (c.key_multiplier == 1 ? "" : ", factor on keys") +
+         (c.attention_in_multiplier == 1 ? "" : ", factor on what attention reads") +
+         (c.mlp_gate_multiplier == 1 ? "" : ", factor on gates of MLPs") +
          (c.gates_on_inputs ? ", gates on inputs" : "") +
          (c.shared_expert_average ? ", the mean with shared experts" : "");
 }

@@ -155,6 +155,69 @@ TEST(Parity, RecurrencesInRandomLayouts) {
       });
 }
 
+/// The draw with Mamba-2 beside attention in place of its recurrence; false where it has none, or the rest of it
+/// does not go with that.
+bool put_beside_attention(Draw& d) {
+  model::ModelConfig& c = d.model;
+  if (!c.recurs() || !c.is_grouped() || c.is_hybrid()) return false;
+  c.recurrence = model::Recurrence::mamba2;
+  c.recurrence_beside_attention = true;
+  c.linear_projections_apart = c.linear_tensors_apart = c.linear_double_beta = c.full_attention_last = false;
+  c.layer_pattern.clear();
+  c.sliding_window = c.full_attention_interval = 0;
+  c.window_chunks = false;
+  if (c.norm_places == model::NormPlaces::mixed) c.norm_places = model::NormPlaces::both;
+  c.linear_attn_alpha_factor = 1;
+  c.linear_norm = static_cast<model::RecurrentNorm>(d.seed % 3);
+  if (d.seed % 2 == 0) c.linear_part_multipliers = "0.7, 1.3, 0.5, 1.5, 0.9";
+  c.rms_norm_eps = 1e-2;  // a norm of heads ahead of their gate magnifies roundings, and so does one of the sum
+  if (d.plan.dtype == Dtype::f32) d.tolerance = 4e-5;
+  try {
+    model::validate(c);
+    plan::check(c, d.plan);
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
+}
+
+TEST(Parity, MixersSideBySideInRandomLayouts) {
+  Met met;
+  const uint64_t wanted = std::max<uint64_t>(1, draws() / 2);
+  for (uint64_t number = 170'000, found = 0; found < wanted; ++number) {
+    Draw d = draw(number, 8);
+    if (!put_beside_attention(d)) continue;
+    ++found;
+    const model::ModelConfig& c = d.model;
+    const bool across = d.plan.mesh.cp > 1, by_heads = d.plan.parallel.context == model::Context::ulysses;
+    count_axes(met, d.plan.mesh);
+    met["cp by heads"] += across && by_heads;
+    met["cp by pieces"] += across && !by_heads;
+    met["recompute"] += !d.plan.memory.recompute.empty();
+    met["adapters"] += d.plan.lora.rank > 0;
+    met["further tokens"] += c.num_nextn_predict_layers > 0;
+    met["MLPs beside them"] += c.parallel_blocks;
+    met["factors on keys"] += c.key_multiplier != 1;
+    met["factors on gates"] += c.mlp_gate_multiplier != 1;
+    met["documents"] += d.plan.document_end >= 0;
+    expect_one_rank(d);
+  }
+  expect_met(met, wanted >= 40);
+}
+
+// Windows in models with recurrences.
+TEST(Parity, WindowsBesideRecurrencesInRandomLayouts) {
+  expect_one_rank_of(
+      180'000, 40, [](const Draw& d) { return d.model.recurs() && d.model.sliding_window > 0; },
+      [](Met& met, const Draw& d) {
+        count_axes(met, d.plan.mesh);
+        met["latent"] += d.model.is_latent();
+        met["convolutions"] += !d.model.has_states();
+        met["all letters"] += d.model.has_kind(model::LayerKind::attention);
+        met["documents"] += d.plan.document_end >= 0;
+      });
+}
+
 // Runs of neighbours of cp, by heads or by inner rings, keys and values round the others, in every kind of model
 // and cut.
 void expect_one_rank_in_runs(model::Context way, Draw d, Met& met, uint64_t& found) {

@@ -6,9 +6,10 @@
 
 namespace heddle::parity {
 
-/// Letters in place of what says which layers have a window or a recurrence; one layer attends if `attends`.
+/// Letters in place of what says which layers have a window or a recurrence; one layer attends if `attends`. With
+/// `both` some models with a recurrence have windows too.
 template <class Dice>
-void draw_letters(model::ModelConfig& c, Dice& dice, bool attends) {
+void draw_letters(model::ModelConfig& c, Dice& dice, bool attends, bool both) {
   const bool windows = c.sliding_window > 0;
   if (windows && c.num_nextn_predict_layers > 0) c.nextn_blocks = "WE";
   const auto letter = static_cast<char>(windows ? model::LayerKind::window : model::LayerKind::recurrence);
@@ -17,6 +18,12 @@ void draw_letters(model::ModelConfig& c, Dice& dice, bool attends) {
   letters[0] = letter;
   if (attends) letters.back() = '*';
   if (letters[0] != letter) return;  // one layer alone
+  if (both && !windows && !c.selects() && c.num_nextn_predict_layers == 0 && letters.find('*') != letters.npos &&
+      dice.one_in(2)) {
+    const bool all = dice.one_in(2);
+    for (char& each : letters) each = each == '*' && (all || dice.one_in(2)) ? 'W' : each;
+    if (letters.find('W') != letters.npos) c.sliding_window = dice.of({1, 5, 13, 60});
+  }
   c.max_window_layers = c.full_attention_interval = c.full_attention_offset = 0;
   c.full_attention_last = false;
   c.layer_pattern = letters;
@@ -54,11 +61,27 @@ void draw_blocks(Draw& d, Dice dice) {
   if (d.plan.lora.rank > 0) c.hybrid_override_pattern.back() = '*';
 }
 
+/// What Mamba-2 has besides; in half of the draws where the model allows it attention beside it in each layer.
+template <class Dice>
+void draw_mamba_parts(model::ModelConfig& c, Dice dice) {
+  c.linear_norm = static_cast<model::RecurrentNorm>(dice.of({0, 0, 1, 2}));
+  if (dice.one_in(3)) c.linear_in_multiplier = 1.25;
+  if (dice.one_in(3)) c.linear_part_multipliers = "0.7, 1.3, 0.5, 1.5, 0.9";
+  const bool may = !c.is_hybrid() && !c.selects() && c.norm_places != model::NormPlaces::mixed && dice.one_in(2);
+  if (!may) return;
+  c.recurrence_beside_attention = true;
+  c.layer_pattern.clear();
+  c.sliding_window = c.full_attention_interval = 0;
+  c.linear_attn_alpha_factor = 1;
+}
+
 template <class Dice>
 void draw_recurrent_parts(Draw& d, Dice dice) {
   model::ModelConfig& c = d.model;
   // Lightning attention norms its output with an epsilon of 1e-6: two such layers in fp32 round beyond the bound.
   const bool rounds = d.plan.dtype == Dtype::f32 && c.recurrence == model::Recurrence::lightning;
+  // A norm of two mixers' sum, or of heads ahead of their gate, does so a few times.
+  const bool wide = d.plan.dtype == Dtype::f64;
   const bool letters = dice.one_in(3) && !rounds, mixed = dice.one_in(4), convolutions = dice.one_in(4);
   const bool may = !c.is_hybrid() && !c.is_compressed() && c.shared_key_value_layers == 0;
   if (c.recurs()) {
@@ -73,12 +96,17 @@ void draw_recurrent_parts(Draw& d, Dice dice) {
     }
     if (may && mixed && !c.parallel_blocks) c.norm_places = model::NormPlaces::mixed;
   }
-  if (letters && may && (c.recurs() || c.sliding_window > 0)) draw_letters(c, dice, d.plan.lora.rank > 0);
+  if (letters && may && (c.recurs() || c.sliding_window > 0)) draw_letters(c, dice, d.plan.lora.rank > 0, wide);
+  if (wide && c.recurrence == model::Recurrence::mamba2) draw_mamba_parts(c, Dice(d.seed, "parts of Mamba-2"));
 }
 
 inline std::string text_of_recurrent_parts(const model::ModelConfig& c) {
   return std::string(c.layer_pattern.empty() ? "" : ", layers ") + c.layer_pattern +
          (c.linear_norm_eps > 0 ? ", an epsilon of their norm" : "") + (c.linear_bias ? ", biased" : "") +
+         (c.recurrence_beside_attention ? ", beside attention" : "") +
+         (c.linear_norm == model::RecurrentNorm::gated ? "" : fmt::format(", norm {}", word_of(c.linear_norm))) +
+         (c.linear_in_multiplier == 1 ? "" : ", factor on what it reads") +
+         (c.linear_part_multipliers.empty() ? "" : ", factors of parts") +
          (c.linear_double_beta ? ", twice beta" : "") + (c.linear_tensors_apart ? ", tensors apart" : "");
 }
 

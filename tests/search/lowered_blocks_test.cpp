@@ -50,6 +50,26 @@ TEST(LoweredBlocks, AreNearTheClosedForms) {
   EXPECT_NEAR(own.saved->kept.dense / (kept.kept.attention + kept.kept.dense), 1, 0.5);
 }
 
+// A layer stands for all of its kind, the one that most letters of model.layer_pattern say; and for attention and a
+// recurrence that are side by side.
+TEST(LoweredBlocks, TakeLettersAndMixersSideBySide) {
+  const auto compute = [](const BlockWork& b) {
+    return b.forward.products + b.forward.attention + b.backward.products + b.backward.attention;
+  };
+  for (const char* name : {"lfm3-1.7b", "bamba-9b", "granite-4.0-h-micro", "falcon-h1-0.5b"}) {
+    const model::ModelConfig c =
+        config::parse_run_config("", "", {fmt::format("model.preset={}", name), "train.sequence_length=4096"})
+            .model;
+    const LoweredBlocks blocks(c, bf16());
+    const Job j = job_of(c);
+    EXPECT_EQ(blocks.refusal(j), "") << name;
+    const double own = compute(blocks.prices(j, {}).dense);
+    EXPECT_GT(own, 0) << name;
+    const Prices closed = prices_of(j, model::parameters_of(j.shape), {});
+    EXPECT_NEAR(own / (compute(closed.attention) + compute(closed.dense)), 1, 0.4) << name;
+  }
+}
+
 // With a capacity the rows are those of the places whatever routing does, and the closed forms say the same.
 TEST(LoweredBlocks, CapacityFixesTheRows) {
   const model::ModelConfig c = mixture();

@@ -236,6 +236,16 @@ std::map<std::string, model::ModelConfig> models() {
   hybrid.linear_bias = true;
   hybrid.num_nextn_predict_layers = 0;
   all["Mamba-2 ahead of MLPs and experts"] = hybrid;
+  hybrid.layer_pattern.clear();
+  hybrid.activation = model::Activation::swiglu;
+  hybrid.positions = model::Positions::rotary;
+  hybrid.recurrence_beside_attention = true;
+  hybrid.linear_norm = model::RecurrentNorm::none;
+  hybrid.linear_in_multiplier = 1.25;
+  hybrid.linear_part_multipliers = "0.7, 1.3, 0.5, 1.5, 0.9";
+  hybrid.key_multiplier = hybrid.attention_in_multiplier = hybrid.full_attn_beta_factor = 0.8;
+  hybrid.linear_attn_beta_factor = hybrid.mlp_gate_multiplier = 0.6;
+  all["Mamba-2 beside attention"] = hybrid;
   model::ModelConfig convolutions = grouped;
   convolutions.recurrence = model::Recurrence::short_convolution;
   convolutions.linear_conv_kernel_dim = 3;
@@ -244,6 +254,15 @@ std::map<std::string, model::ModelConfig> models() {
   convolutions.num_hidden_layers = 2;
   convolutions.num_nextn_predict_layers = 0;
   all["short convolutions"] = convolutions;
+  convolutions.layer_pattern = "WM*M";
+  convolutions.num_hidden_layers = 4;
+  convolutions.sliding_window = 5;
+  convolutions.window_rope_theta = 100;
+  convolutions.turning_pairs_factor = 0.5;
+  convolutions.norm_places = model::NormPlaces::both;
+  convolutions.rms_norm_eps = 1e-2;  // what a convolution makes is small, and its norm would magnify roundings
+  convolutions.attention_gate = model::AttentionGate::head;
+  all["short convolutions, windows and full attention"] = convolutions;
   model::ModelConfig pairs = test::small_model();
   pairs.num_nextn_predict_layers = 0;
   pairs.first_k_dense_replace = 0;

@@ -50,7 +50,7 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   if (c.mlp_limit > 0) c.mlp_limit = 0.5, c.mlp_limit_layer = std::min<int64_t>(1, large.mlp_limit_layer);
   if (c.mlp_limit_last > 0) c.mlp_limit_layer = 0, c.mlp_limit_last = 0.25, c.mlp_limit_last_layer = 1;
   if (c.recurs()) {
-    c.full_attention_interval = c.is_hybrid() || !c.layer_pattern.empty() ? 0 : 2;
+    c.full_attention_interval = c.is_hybrid() || !c.layer_pattern.empty() || c.recurrence_beside_attention ? 0 : 2;
     c.full_attention_last = false;
     c.num_key_value_heads = c.linear_num_key_heads = 4, c.linear_num_value_heads = 8;
     c.linear_key_head_dim = 6, c.linear_value_head_dim = 4;
@@ -60,7 +60,12 @@ inline model::ModelConfig small_model_of(const config::Family& family) {
   }
   if (!c.mlp_pattern.empty()) c.mlp_pattern = "-E";
   if (!c.rotation_pattern.empty()) c.rotation_pattern = "R-";
-  if (!c.layer_pattern.empty()) c.layer_pattern = c.recurs() ? "M*" : "W*";
+  if (!c.layer_pattern.empty() && c.recurs() && c.sliding_window > 0) {
+    c.layer_pattern = "MW*";
+    c.num_hidden_layers = 3;
+  } else if (!c.layer_pattern.empty()) {
+    c.layer_pattern = c.recurs() ? "M*" : "W*";
+  }
   if (c.has_gated_streams()) {
     c.index_topk = 4, c.index_n_heads = 2, c.index_head_dim = 8, c.index_block_size = 2;
     c.index_blocks = model::IndexBlocks::mean, c.index_stage = model::IndexStage::off;

@@ -48,6 +48,10 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
                    (s.dense_blocks() == 0 || s.mlp_bias) &&
                    (s.n_routed_experts == 0 || (s.experts_bias && s.router_bias));
   no.when(bias && !all, "biases on some linears only: --disable-bias-linear is all or nothing");
+  no.when(s.recurs() && !s.is_hybrid(), "recurrent layers (model.recurrence)");
+  no.when(s.key_multiplier != 1, "a factor on keys (model.key_multiplier)");
+  no.when(s.attention_in_multiplier != 1, "a factor on what attention reads (model.attention_in_multiplier)");
+  no.when(s.mlp_gate_multiplier != 1, "a factor on gates of MLPs (model.mlp_gate_multiplier)");
   no.when(s.topk_bias && !s.sigmoid_scores, "a bias on the choice of experts beside softmax scores");
   no.when(s.kv_lora_rank > 0 && s.sliding_window > 0, "a sliding window with latent attention");
   no.when(s.attention_logit_cap > 0, "capped scores of attention (model.attention_logit_cap)");

@@ -96,6 +96,18 @@ Key letters(std::string name, std::string meaning, Of of = Of::any) {
   return row<member>(std::move(name), 0, 0, std::move(meaning), of);
 }
 
+/// A list of numbers with commas between. It is held in one form, however it was written.
+template <auto member>
+Key numbers(std::string name, std::string meaning, Of of = Of::any) {
+  Key key = letters<member>(std::move(name), std::move(meaning), of);
+  key.set = [](C& c, const KeyValue& v) {
+    const auto& text = std::get<std::string>(v);
+    const std::optional<std::vector<double>> numbers = factors_of(text);
+    c.*member = numbers ? text_of_factors(*numbers) : text;
+  };
+  return key;
+}
+
 /// A word of an enumeration.
 template <auto member>
 Key word(std::string name, std::string meaning, Of of = Of::any) {

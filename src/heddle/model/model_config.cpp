@@ -148,11 +148,48 @@ void validate_longrope(const ModelConfig& c) {
                  scaling.original_max_position_embeddings);
 }
 
+// Keys of Mamba-2 alone, and of layers that have it beside attention.
+void validate_mamba(const ModelConfig& c) {
+  const bool mamba = c.recurrence == Recurrence::mamba2;
+  const auto needs = [](bool has, const char* key, const char* other) {
+    if (has) config_error("model.{} needs {}", key, other);
+  };
+  constexpr const char* kMamba = "model.recurrence = \"mamba2\"";
+  needs(!mamba && c.linear_norm != RecurrentNorm::gated, "linear_norm", kMamba);
+  needs(!mamba && c.linear_in_multiplier != 1, "linear_in_multiplier", kMamba);
+  needs(!mamba && !c.linear_part_multipliers.empty(), "linear_part_multipliers", kMamba);
+  if (!c.linear_part_multipliers.empty()) {
+    constexpr double kLeast = 1e-6, kMost = 1e6;
+    const auto factors = factors_of(c.linear_part_multipliers);
+    if (!factors || factors->size() != 5)
+      config_error(
+          "model.linear_part_multipliers has {}, must be 5 numbers with commas between: of the gate, x, B, "
+          "C and time steps",
+          factors ? fmt::format("{} numbers", factors->size()) : "no numbers");
+    for (const double factor : *factors) {
+      if (!(factor >= kLeast && factor <= kMost))
+        config_error("model.linear_part_multipliers has {}, must be from {:.3g} to {:.3g}", factor, kLeast, kMost);
+    }
+  }
+  if (!c.recurrence_beside_attention) return;
+  const char* const beside = "recurrence_beside_attention";
+  needs(!mamba, beside, kMamba);
+  needs(c.is_hybrid(), beside, "no model.hybrid_override_pattern");
+  needs(!c.layer_pattern.empty(), beside, "no model.layer_pattern: each layer has both");
+  needs(c.full_attention_interval > 0, beside, "model.full_attention_interval = 0: each layer has both");
+  needs(c.norm_places == NormPlaces::mixed, beside, "another model.norm_places than \"mixed\"");
+  needs(c.linear_attn_alpha_factor != 1, beside,
+        "model.linear_attn_alpha_factor = 1: the factor of their sum is model.full_attn_alpha_factor");
+  needs(c.gated_norm_rank > 0, beside, "model.gated_norm_rank = 0");
+  needs(c.selects(), beside, "model.index_topk = 0");
+}
+
 void validate_recurrence(const ModelConfig& c) {
   const auto needs = [](bool has, const char* other) {
     if (has) config_error("model.recurrence needs {}", other);
   };
-  needs(c.sliding_window > 0, "model.sliding_window = 0: a layer has the one or the other");
+  needs(c.sliding_window > 0 && !c.has_kind(LayerKind::window),
+        "model.sliding_window = 0, or letters W of a model.layer_pattern: a layer has the one or the other");
   needs(c.max_window_layers > 0, "model.max_window_layers = 0");
   needs(c.full_attention_interval == 1, "a model.full_attention_interval other than 1: no layer would have it");
   // Keys are shared by values of another width.
@@ -185,6 +222,7 @@ void validate_recurrence(const ModelConfig& c) {
                  c.linear_step_least);
   }
   refused(c.recurrence == Recurrence::lightning && c.linear_norm_eps != 0, "model.linear_norm_eps = 0");
+  validate_mamba(c);
   if (!c.has_states()) return;
   if (!in_pairs && c.linear_num_value_heads != c.linear_num_key_heads) {
     config_error(
@@ -369,6 +407,8 @@ void validate_parts(const ModelConfig& c) {
   needs(c.shared_expert_gate && c.has_experts() && c.n_shared_experts == 0, "shared_expert_gate",
         "model.n_shared_experts of 1 or more");
   needs(c.swiglu_limit > 0 && c.activation != Activation::swiglu, "swiglu_limit", "model.activation = \"swiglu\"");
+  needs(c.mlp_gate_multiplier != 1 && !c.has_gated_mlp(), "mlp_gate_multiplier", "a model.activation with a gate");
+  needs(c.mlp_gate_multiplier != 1 && c.swiglu_limit > 0, "mlp_gate_multiplier", "model.swiglu_limit = 0");
   for (const auto& [limit, key] : {std::pair{c.experts_limit, "experts_limit"},
                                    {c.mlp_limit, "mlp_limit"},
                                    {c.mlp_limit_last, "mlp_limit_last"}}) {

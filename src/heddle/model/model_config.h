@@ -106,6 +106,17 @@ constexpr auto words_of(Recurrence) {
                                           {Recurrence::short_convolution, "short_convolution"}});
 }
 
+/// It says what is normed between Mamba-2's recurrence and the map of its output, group by group.
+enum class RecurrentNorm : uint8_t {
+  gated,    // the output times its gate (Dao and Gu, arXiv 2405.21060)
+  ungated,  // the output, ahead of its gate
+  none,     // nothing (Falcon-H1)
+};
+constexpr auto words_of(RecurrentNorm) {
+  return std::to_array<Word<RecurrentNorm>>(
+      {{RecurrentNorm::gated, "gated"}, {RecurrentNorm::ungated, "ungated"}, {RecurrentNorm::none, "none"}});
+}
+
 /// It says what trains the indexers of a model that selects keys.
 enum class IndexStage : uint8_t {
   sparse,  // towards attention to the keys that it chose, beside all other weights
@@ -305,6 +316,8 @@ struct ModelConfig {
   bool attention_gate_softplus = false;  // ln(1 + e^x) in place of the sigmoid (Laguna)
   int64_t value_head_dim = 0;            // 0: head_dim
   double value_multiplier = 1;           // of values
+  double key_multiplier = 1;             // of keys, ahead of norm and rotation
+  double attention_in_multiplier = 1;    // of what queries, keys and values are made of (Falcon-H1)
   double attention_scale = 0;            // of scores; 0: 1 ÷ √ of a key's width
   double attention_logit_cap = 0;        // scores s become c·tanh(s ÷ c); 0: they stay
   double partial_rotary_factor = 1;      // of a head, from its first element on, this part has positions
@@ -313,7 +326,8 @@ struct ModelConfig {
   std::string rotation_pattern;          // in place of that a letter a layer: R it turns, - it does not
   bool qk_unit_norm = false;  // in layers that turn, head by head after rotation, without a gain (Llama 4)
   AttentionBias attention_bias = AttentionBias::none;
-  bool mlp_bias = false;  // of dense layers
+  bool mlp_bias = false;           // of dense layers
+  double mlp_gate_multiplier = 1;  // of the gates of dense layers, ahead of their function (Falcon-H1)
 
   // Clamped SwiGLU: (min(g, l) · σ(α · min(g, l))) · (u within ±l, + 1)
   double swiglu_limit = 0;      // l; 0: plain SwiGLU
@@ -353,6 +367,10 @@ struct ModelConfig {
   bool linear_double_beta = false;        // of the gated delta rule: a step goes up to 2 (OLMo Hybrid)
   bool linear_bias = false;               // of the linear maps of Mamba-2; and of all maps of a short convolution
   bool linear_sigmoid_gate = false;       // the gated delta rule's output has a sigmoid as gate, not silu (Qwen4)
+  RecurrentNorm linear_norm = RecurrentNorm::gated;  // of Mamba-2
+  double linear_in_multiplier = 1;                   // of what Mamba-2 reads
+  std::string linear_part_multipliers;       // of z, x, B, C and the time step as they are projected; empty: 1 each
+  bool recurrence_beside_attention = false;  // each layer has both, side by side, which read one norm (Falcon-H1)
 
   // Windows of attention: which layers have them
   int64_t sliding_window = 0;           // tokens that a query sees, its own among them; 0: all before it
@@ -472,7 +490,7 @@ struct ModelConfig {
 
   /// True if the layer predicts a further token, and model.nextn_blocks says what it has.
   bool is_further_by_letters(int64_t layer) const { return layer >= num_hidden_layers && !nextn_blocks.empty(); }
-  /// True if the layer has neither a window nor a recurrence.
+  /// True if attention of the layer has no window, and no recurrence stands in its place.
   bool has_full_attention(int64_t layer) const {
     if (is_further_by_letters(layer)) return kind_of(layer) == LayerKind::attention;
     if (is_compressed()) return compression_of(layer) != Compression::window;
@@ -503,28 +521,38 @@ struct ModelConfig {
     return compression_pattern.find(static_cast<char>(kind)) != std::string::npos;
   }
   /// Tokens that a query of the layer sees; 0: all up to its own, or entries of them in compressed attention.
-  int64_t window_of(int64_t layer) const { return has_full_attention(layer) ? 0 : sliding_window; }
+  int64_t window_of(int64_t layer) const {
+    return has_full_attention(layer) || recurs_in(layer) ? 0 : sliding_window;
+  }
   /// Tokens of the chunks that the layer's queries see; 0: it has none.
   int64_t chunk_of(int64_t layer) const { return window_chunks ? window_of(layer) : 0; }
   bool recurs() const { return recurrence != Recurrence::none; }
+  /// True if the layer has a recurrence, in a model whose layers have two blocks or more.
+  bool recurs_in(int64_t layer) const {
+    const bool by_letters = !layer_pattern.empty() || is_further_by_letters(layer);
+    return recurs() && (by_letters ? kind_of(layer) == LayerKind::recurrence : !has_full_attention(layer));
+  }
+  /// True if several blocks of a layer read one norm.
+  bool has_blocks_beside() const { return parallel_blocks || recurrence_beside_attention; }
+  /// True if the layer has attention and a recurrence.
+  bool mixes_twice(int64_t layer) const { return has(layer, Block::attention) && has(layer, Block::recurrence); }
   /// True if a recurrent layer has states, and not the last rows of a convolution alone.
   bool has_states() const { return recurs() && recurrence != Recurrence::short_convolution; }
   bool is_hybrid() const { return !hybrid_override_pattern.empty(); }
   /// The letters of a layer's blocks, in order. Layers that predict further tokens have attention, then an MLP or
   /// experts, where model.nextn_blocks does not say otherwise.
   std::string blocks_of(int64_t layer) const {
-    const bool predicts = layer >= num_hidden_layers;
-    if (is_further_by_letters(layer)) {
-      const bool recurs_there = kind_of(layer) == LayerKind::recurrence;
-      return {static_cast<char>(recurs_there ? Block::recurrence : Block::attention), nextn_blocks[1]};
-    }
+    const bool predicts = layer >= num_hidden_layers, further = is_further_by_letters(layer);
     if (!predicts && layer < std::ssize(hybrid_override_pattern))
       return hybrid_override_pattern.substr(static_cast<size_t>(layer), 1);
-    const bool recurrent = recurs() && !predicts && !has_full_attention(layer);
-    if (shortcut_experts) return begins_pair(layer) ? "*-E" : "*-";  // further layers have no experts
-    const bool experts = is_hybrid() ? has(Block::experts) : has_experts_behind(layer);
-    return {static_cast<char>(recurrent ? Block::recurrence : Block::attention),
-            static_cast<char>(experts ? Block::experts : Block::mlp)};
+    const bool recurrent = (further || !predicts) && recurs_in(layer);
+    if (shortcut_experts && !further) return begins_pair(layer) ? "*-E" : "*-";  // further layers have no experts
+    const bool experts = further       ? nextn_blocks[1] == static_cast<char>(Block::experts)
+                         : is_hybrid() ? has(Block::experts)
+                                       : has_experts_behind(layer);
+    std::string blocks(1, static_cast<char>(recurrent ? Block::recurrence : Block::attention));
+    if (recurrence_beside_attention && recurrent) blocks = "*M";
+    return blocks + static_cast<char>(experts ? Block::experts : Block::mlp);
   }
   /// True if the layer has experts in place of an MLP, in a model whose layers have two blocks.
   bool has_experts_behind(int64_t layer) const {

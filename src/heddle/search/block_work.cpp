@@ -174,11 +174,11 @@ void Pricing::context_parallel(BlockWork& block) const {
 BlockWork Pricing::attention() const {
   const double recurrent = s_.recurrent();
   if (recurrent <= 0) return softmax_attention();
-  if (recurrent >= 1) return recurrence();
+  if (s_.attending() <= 0) return recurrence();
   const BlockWork softmax = softmax_attention(), rule = recurrence();
-  BlockWork mean;
+  BlockWork mean;  // or the sum of both, where they are side by side
   for (const auto part : {&BlockWork::forward, &BlockWork::backward, &BlockWork::weights}) {
-    mean.*part += (softmax.*part).scaled(1 - recurrent);
+    mean.*part += (softmax.*part).scaled(s_.attending());
     mean.*part += (rule.*part).scaled(recurrent);
   }
   return mean;
@@ -282,8 +282,7 @@ BlockWork Pricing::softmax_attention() const {
   if (sw_.fused_attention) {
     // A window's ends lie within tiles of 128 keys, which are computed whole.
     const double whole_tiles = s_.sliding_window > 0 ? 1 + 128.0 / d(s_.sliding_window) : 1;
-    const double computed =
-        (flops_.attention_core + (whole_tiles - 1) * flops_.attention_window) / (1 - s_.recurrent());
+    const double computed = (flops_.attention_core + (whole_tiles - 1) * flops_.attention_window) / s_.attending();
     double one = cost::attention_s(j_.device, computed * tokens_ / t, j_.sequence, d(s_.q_width()) / a) /
                  sw_.attention_speed;
     if (s_.selects()) {

@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/cost/op_seconds.h"
+#include "heddle/model/keys.h"
 #include "heddle/passes/recompute.h"
 #include "heddle/plan/costs/durations.h"
 #include "heddle/plan/costs/state_cost.h"
@@ -16,6 +17,32 @@
 namespace heddle::search {
 
 namespace {
+
+// The layers are all of the kind that most of them have by their letters.
+void take_most_letters(model::ModelConfig& c) {
+  const std::string letters = c.layer_pattern;
+  if (letters.empty()) return;
+  const auto often = [&](model::LayerKind kind) {
+    return std::count(letters.begin(), letters.end(), static_cast<char>(kind));
+  };
+  const auto full = often(model::LayerKind::attention), window = often(model::LayerKind::window),
+             recurrent = often(model::LayerKind::recurrence);
+  c.layer_pattern.clear();
+  if (recurrent < std::max(full, window)) {
+    c.recurrence = model::Recurrence::none;
+    if (c.norm_places == model::NormPlaces::mixed) c.norm_places = model::NormPlaces::after;
+    model::reset_foreign_keys(c);
+  }
+  if (window >= std::max(full, recurrent + 1)) return;
+  c.sliding_window = 0;
+  c.sinks_in_windows = c.window_chunks = false;
+  for (const auto size : {&model::ModelConfig::window_attention_heads, &model::ModelConfig::window_key_value_heads,
+                          &model::ModelConfig::window_head_dim, &model::ModelConfig::window_q_lora_rank,
+                          &model::ModelConfig::window_kv_lora_rank, &model::ModelConfig::window_qk_nope_head_dim,
+                          &model::ModelConfig::window_qk_rope_head_dim, &model::ModelConfig::window_v_head_dim})
+    c.*size = 0;
+  c.window_rope_theta = c.window_rotary_factor = 0;
+}
 
 // The model cut to a layer of each kind that it has, the dense one first.
 model::ModelConfig one_of_each(model::ModelConfig c) {
@@ -35,6 +62,7 @@ model::ModelConfig one_of_each(model::ModelConfig c) {
     return c;
   }
   c.rotation_pattern.clear();
+  take_most_letters(c);
   const bool dense = c.interleaves() ? c.has_dense_layers() : c.first_k_dense_replace > 0;
   const bool experts = c.has_experts();
   c.mlp_pattern.clear();

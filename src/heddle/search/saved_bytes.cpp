@@ -70,7 +70,8 @@ SavedBytes saved_bytes(const model::Shape& s, const Saving& v, double sequence) 
     double own = norm + (2 * (4 * keys + 4 * values) + 6 * d(s.linear_num_value_heads) + linear_in * values) / t;
     if (s.recurrence == model::Recurrence::kimi_delta)
       own += 6 * keys / t + (s.linear_full_gates ? 0 : 2 * d(s.linear_key_head_dim + s.linear_value_head_dim));
-    b.attention = (1 - recurrent) * b.attention + recurrent * own;
+    b.attention = s.attending() * b.attention + recurrent * own;
+    if (s.recurrence_beside_attention) b.attention -= norm;  // both read one
   }
 
   const double f = d(s.intermediate_size);

@@ -31,26 +31,12 @@ ModelConfig base_cohere() {
   return c;
 }
 
-PublishedKey logit_scale_key() {
-  return {.name = "logit_scale",
-          .ours = "logits_divisor",
-          .read =
-              [](const JsonKeys& keys, ModelConfig& c) {
-                const double scale = keys.number("logit_scale", 0.0625);
-                if (!(scale > 0)) {
-                  config_error("{}: 'logit_scale' is {}, a number above 0 is expected", keys.place(), scale);
-                }
-                c.logits_divisor = 1 / scale;
-              },
-          .write = [](const ModelConfig& c) { return Written(1 / c.logits_divisor); }};
-}
-
 Family common_cohere(const char* architecture, const char* model_type) {
   Family f = grouped_family(architecture, model_type, 1e-5, base_cohere());
   drop_keys(f, {"rms_norm_eps"});
   replace_keys(f, {key("tie_word_embeddings", "tie_word_embeddings", true)});
   f.keys.push_back(key("layer_norm_eps", "rms_norm_eps", 1e-5));
-  f.keys.push_back(logit_scale_key());
+  f.keys.push_back(logits_factor_key("logit_scale", 0.0625));
   f.keys.push_back(own_attention_bias_key());
   f.said = {"norm", "norm_bias", "parallel_blocks"};
   return f;

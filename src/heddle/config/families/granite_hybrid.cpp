@@ -70,27 +70,6 @@ void read_layers_granite_4(const JsonKeys& keys, ModelConfig& c) {
   set_layer_kinds(keys, attention_by_words(keys, c.num_hidden_layers), Recurrence::mamba2, c);
 }
 
-// "auto" is what the inner width, "mamba_expand" times that of the stream, leaves a head. All heads are as wide.
-void read_mamba_width(const JsonKeys& keys, ModelConfig& c) {
-  const int64_t inner = keys.whole("mamba_expand", 2) * c.hidden_size, heads = c.linear_num_value_heads;
-  const Json* width = keys.find("mamba_d_head");
-  const bool follows_inner = width == nullptr || *width == "auto";
-  if (follows_inner && (heads < 1 || inner % heads != 0)) {
-    config_error("{}: 'mamba_n_heads' is {}, of which 'mamba_expand' × 'hidden_size' = {} is no multiple",
-                 keys.place(), heads, inner);
-  }
-  c.linear_value_head_dim = follows_inner ? inner / heads : keys.whole("mamba_d_head");
-  if (c.linear_values_width() != inner) {
-    config_error("{}: 'mamba_n_heads' × 'mamba_d_head' is {}, and 'mamba_expand' × 'hidden_size' {}", keys.place(),
-                 c.linear_values_width(), inner);
-  }
-}
-
-// A model without recurrent layers has no sizes of theirs. Transformers wants some that fit.
-Written mamba_size(const ModelConfig& c, int64_t size, int64_t otherwise) {
-  return Written(c.recurs() ? size : otherwise);
-}
-
 void derive_granite_4(ModelConfig& c) {
   const bool dense = is_dense_granite_4(c);
   c.first_k_dense_replace = dense ? c.num_hidden_layers : 0;
@@ -214,37 +193,13 @@ Family granite_moe_hybrid() {
                     return Written(c.has_experts() ? c.shared_intermediate_size : c.intermediate_size);
                   }},
              {.name = "layer_types", .ours = "recurrence", .read = read_layers_granite_4, .write = words_of_layers},
-             {.name = "mamba_n_heads",
-              .ours = "linear_num_value_heads",
-              .read = [](const JsonKeys& keys,
-                         ModelConfig& c) { c.linear_num_value_heads = keys.whole("mamba_n_heads", 128); },
-              .write = [](const ModelConfig& c) { return mamba_size(c, c.linear_num_value_heads, 2); }},
-             {.name = "mamba_n_groups",
-              .ours = "linear_num_key_heads",
-              .read = [](const JsonKeys& keys,
-                         ModelConfig& c) { c.linear_num_key_heads = keys.whole("mamba_n_groups", 1); },
-              .write = [](const ModelConfig& c) { return mamba_size(c, c.linear_num_key_heads, 1); }},
-             key("mamba_d_state", "linear_key_head_dim", 256),
-             {.name = "mamba_d_head",
-              .ours = "linear_value_head_dim",
-              .read = read_mamba_width,
-              .write = [](const ModelConfig& c) { return mamba_size(c, c.linear_value_head_dim, c.hidden_size); }},
-             read_elsewhere(
-                 "mamba_expand",
-                 [](const ModelConfig& c) { return mamba_size(c, c.linear_values_width() / c.hidden_size, 2); }),
-             key("mamba_d_conv", "linear_conv_kernel_dim", 4),
-             fixed("mamba_conv_bias", true),
-             key("mamba_proj_bias", "linear_bias", false),
-             time_step_limit_key(),
          });
   add_keys(f, layer_kind_keys());
-  f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob", "n_shared_experts",
-            "linear_step_most"};
-  f.only = {above_zero("attention_multiplier"), above_zero("shared_intermediate_size"),
-            is("mamba_conv_bias", true, "the convolution has a bias")};
+  f.said = {"moe_intermediate_size", "first_k_dense_replace", "norm_topk_prob", "n_shared_experts"};
+  f.only = {above_zero("attention_multiplier"), above_zero("shared_intermediate_size")};
   f.read_besides = {"num_experts",       "output_router_logits",   "router_aux_loss_coef",
-                    "layers_block_type", "normalization_function", "mamba_chunk_size",
-                    "init_method"};
+                    "layers_block_type", "normalization_function", "init_method"};
+  add_mamba_keys(f);
   f.rewrite = rewrite_granite_4;
   f.adopt = adopt_router_loss;
   f.derive = derive_granite_4;

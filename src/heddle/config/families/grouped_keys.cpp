@@ -104,6 +104,29 @@ PublishedKey cap_key(const char* name, const char* ours, double ModelConfig::*me
               }};
 }
 
+PublishedKey kv_heads_key(int64_t standard) {
+  return {.name = "num_key_value_heads",
+          .ours = "num_key_value_heads",
+          .read = [=](const JsonKeys& keys, ModelConfig& c) {
+            const bool is_null =
+                keys.contains("num_key_value_heads") && keys.find("num_key_value_heads") == nullptr;
+            c.num_key_value_heads = keys.whole("num_key_value_heads", is_null ? c.num_attention_heads : standard);
+          }};
+}
+
+PublishedKey logits_factor_key(const char* name, double standard) {
+  return {.name = name,
+          .ours = "logits_divisor",
+          .read =
+              [=](const JsonKeys& keys, ModelConfig& c) {
+                const double factor = keys.number(name, standard);
+                if (!(factor > 0))
+                  config_error("{}: '{}' is {}, a number above 0 is expected", keys.place(), name, factor);
+                c.logits_divisor = 1 / factor;
+              },
+          .write = [](const ModelConfig& c) { return nlohmann::ordered_json(1 / c.logits_divisor); }};
+}
+
 void make_dense(ModelConfig& config) { config.first_k_dense_replace = config.num_hidden_layers; }
 
 void only_experts(ModelConfig& config) {

@@ -35,6 +35,10 @@ PublishedKey attention_bias_key(model::AttentionBias meant, bool standard = fals
 PublishedKey own_attention_bias_key(model::AttentionBias meant = model::AttentionBias::all);
 /// A cap of scores or logits, `ours` among the model's keys. Null is no cap; without the key it is `standard`.
 PublishedKey cap_key(const char* name, const char* ours, double model::ModelConfig::*member, double standard);
+/// "num_key_value_heads": so many without the key, where null is a key for every head.
+PublishedKey kv_heads_key(int64_t standard);
+/// A factor on logits, above 0.
+PublishedKey logits_factor_key(const char* name, double standard);
 /// All layers are dense.
 void make_dense(model::ModelConfig& config);
 /// Each layer has experts instead of a dense MLP, and as wide.

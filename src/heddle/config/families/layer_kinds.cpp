@@ -46,8 +46,13 @@ void set_layer_kinds(const JsonKeys& keys, const std::vector<bool>& attends, Rec
   std::string pattern;
   for (const bool attention : attends)
     pattern += static_cast<char>(attention ? model::LayerKind::attention : model::LayerKind::recurrence);
-  if (keys.word(kPatternOfKinds, "") == pattern) {
-    c.layer_pattern = pattern;
+  // Attention of a model that Heddle wrote may have windows, of which the words say nothing.
+  const std::string known = keys.word(kPatternOfKinds, "");
+  std::string attending = known;
+  std::replace(attending.begin(), attending.end(), static_cast<char>(model::LayerKind::window),
+               static_cast<char>(model::LayerKind::attention));
+  if (attending == pattern) {
+    c.layer_pattern = known;
     return;
   }
   const bool may_be_last = recurrence == Recurrence::kimi_delta || recurrence == Recurrence::lightning;

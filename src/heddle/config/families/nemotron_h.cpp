@@ -231,14 +231,7 @@ Family nemotron_h() {
       key("max_position_embeddings", "max_position_embeddings", 4096),
       fixed("attention_dropout", 0.0),
       key("num_attention_heads", "num_attention_heads", 32),
-      {.name = "num_key_value_heads",
-       .ours = "num_key_value_heads",
-       .read =
-           [](const JsonKeys& keys, ModelConfig& c) {
-             const bool is_null =
-                 keys.contains("num_key_value_heads") && keys.find("num_key_value_heads") == nullptr;
-             c.num_key_value_heads = keys.whole("num_key_value_heads", is_null ? c.num_attention_heads : 8);
-           }},
+      kv_heads_key(8),
       key("head_dim", "head_dim", 128),
       rope_theta_key(),
       rope_scaling_key(),

@@ -46,13 +46,24 @@ BlockHeads heads_of_block(const Shape& s, int64_t layer) {
           .window = s.window_of(layer)};
 }
 
+// Returns the mean of `of` over the numbers of the layers with attention.
+template <class Of>
+double mean_over_attention(const Shape& s, Of of) {
+  double sum = 0;
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < s.num_hidden_layers; ++layer) {
+    if (s.recurs() && !s.has(layer, Block::attention)) continue;
+    sum += of(layer);
+    ++layers;
+  }
+  return sum / d(std::max<int64_t>(1, layers));
+}
+
 // Returns the mean of `of` over the attention blocks, with and without a window.
 template <class Of>
 double mean_over_blocks(const Shape& s, Of of) {
   if (s.sliding_window == 0 && s.shared_key_value_layers == 0) return of(heads_of_block(s, 0));
-  double sum = 0;
-  for (int64_t layer = 0; layer < s.num_hidden_layers; ++layer) sum += of(heads_of_block(s, layer));
-  return sum / d(std::max<int64_t>(1, s.num_hidden_layers));
+  return mean_over_attention(s, [&](int64_t layer) { return of(heads_of_block(s, layer)); });
 }
 
 // The heads of a block of latent attention, whose widths layers with a window may have of their own.
@@ -70,9 +81,7 @@ double mean_over_latents(const Shape& s, Of of) {
     return of(LatentHeads{s.latent_widths(layer), d(s.heads_of(layer)), s.window_of(layer), s.selects_in(layer)});
   };
   if (s.sliding_window == 0 && !s.selects()) return block(0);
-  double sum = 0;
-  for (int64_t layer = 0; layer < s.num_hidden_layers; ++layer) sum += block(layer);
-  return sum / d(std::max<int64_t>(1, s.num_hidden_layers));
+  return mean_over_attention(s, block);
 }
 
 // All maps of a block of latent attention but an indexer's.
@@ -177,7 +186,8 @@ double recurrent_parameters(const Shape& s) {
   if (s.recurrence == Recurrence::lightning) return n + values;
   if (s.recurrence == Recurrence::short_convolution) return n + d(s.linear_conv_kernel_dim) * d(s.hidden_size);
   if (s.recurrence == Recurrence::mamba2)
-    return n + (d(s.linear_conv_kernel_dim) + 1) * (2 * keys + values) + 3 * heads + values;
+    return n + (d(s.linear_conv_kernel_dim) + 1) * (2 * keys + values) + 3 * heads +
+           (s.linear_norm == RecurrentNorm::none ? 0 : values);
   const double decays = s.recurrence == Recurrence::kimi_delta ? keys : heads;
   return n + d(s.linear_conv_kernel_dim) * (2 * keys + values) + heads + decays + d(s.linear_value_head_dim);
 }
@@ -443,6 +453,7 @@ Shape further_layer(const Shape& s) {
   one.max_window_layers = one.full_attention_interval = one.full_attention_offset = 0;
   one.shared_key_value_layers = one.sharing_intermediate_size = one.layer_embedding_size = one.num_hash_layers = 0;
   one.full_attention_last = one.shortcut_experts = false;
+  one.recurrence_beside_attention = s.mixes_twice(layer);
   one.hybrid_override_pattern.clear();
   one.ngram_layers.clear();
   one.layer_pattern = letter(s.is_recurrent(layer) ? LayerKind::recurrence
@@ -459,9 +470,9 @@ Shape further_layer(const Shape& s) {
 Parameters parameters_of(const Shape& s) {
   Parameters p;
   const double h = d(s.hidden_size), norm = norm_parameters(s);
-  const double recurrent = s.recurrent();
-  p.attention =
-      (1 - recurrent) * attention_parameters(s) + recurrent * recurrent_parameters(s) + s.foreign.layer_numbers;
+  const double recurrent = s.recurrent(), attending = s.attending();
+  p.attention = attending * attention_parameters(s) + recurrent * recurrent_parameters(s) + s.foreign.layer_numbers;
+  if (s.recurrence_beside_attention) p.attention -= around_block(s);  // both read one norm
   p.dense = around_mlp(s) + ffn_parameters(h, mlp_width(s), s.has_gated_mlp(), s.mlp_bias);
   if (s.n_routed_experts > 0) {
     const double width = s.moe_latent_size > 0 ? d(s.moe_latent_size) : h;
@@ -560,9 +571,9 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
   }
   if (const double recurrent = s.recurrent(); recurrent > 0) {
     f.recurrence = recurrent * scan_flops(s);
-    f.attention_linear = (1 - recurrent) * f.attention_linear + recurrent * 2 * recurrent_matrices(s);
-    f.attention_core *= 1 - recurrent;
-    f.attention_index *= 1 - recurrent;
+    f.attention_linear = s.attending() * f.attention_linear + recurrent * 2 * recurrent_matrices(s);
+    f.attention_core *= s.attending();
+    f.attention_index *= s.attending();
   }
   f.dense = (s.has_gated_mlp() ? 6 : 4) * h * mlp_width(s);
   if (s.n_routed_experts > 0) {
@@ -577,7 +588,7 @@ ForwardFlops forward_flops(const Shape& s, double sequence) {
     f.mamba_scan = scan_flops(s);
   }
   f.head = 2 * h * d(s.vocab_size);
-  f.attention_linear += 2 * (1 - s.recurrent()) * gated_norm_matrices(s);
+  f.attention_linear += 2 * s.attending() * gated_norm_matrices(s);
   if (s.n_routed_experts > 0) f.moe_router += 2 * gated_norm_matrices(s);
   if (s.has_streams()) {
     const double map = 2 * stream_matrix(s);

@@ -56,6 +56,8 @@ struct Shape : ModelConfig {
   double selecting() const;
   /// Part of the layers that have a recurrence instead of attention; 0 of a hybrid.
   double recurrent() const;
+  /// The share of the layers that have attention, in a model whose layers have two blocks or more.
+  double attending() const { return recurrence_beside_attention ? 1 : 1 - recurrent(); }
 
   /// Sets the width of all shared experts. The width of one expert must be set before.
   void set_shared_width(int64_t width);

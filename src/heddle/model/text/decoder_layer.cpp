@@ -56,11 +56,11 @@ ValueId gated_norm(Writer& w, ValueId x_TH, const std::string& name, const std::
   return w.op("sigmoid_gate", {n_TH, gate}, {out})[0];
 }
 
-// Attention, or what the layer has in its place.
-ValueId mixed_tokens(Writer& w, int64_t index, ValueId n_TH, const std::string& prefix) {
+// Attention, or the recurrence of the layer.
+ValueId mixed_tokens(Writer& w, int64_t index, bool recurs, ValueId n_TH, const std::string& prefix) {
   const ModelConfig& c = w.config();
   const std::string attention = prefix + "self_attn." + part_of_pair(c, index);
-  switch (c.is_recurrent(index) ? c.recurrence : Recurrence::none) {
+  switch (recurs ? c.recurrence : Recurrence::none) {
     case Recurrence::gated_delta: return gated_delta(w, n_TH, prefix + "linear_attn.");
     case Recurrence::kimi_delta: return kimi_delta(w, n_TH, attention);
     case Recurrence::lightning: return lightning(w, n_TH, attention);
@@ -70,6 +70,17 @@ ValueId mixed_tokens(Writer& w, int64_t index, ValueId n_TH, const std::string& 
   }
   if (c.is_compressed()) return compressed_attention(w, n_TH, attention);
   return c.is_latent() ? latent_attention(w, n_TH, attention) : grouped_attention(w, n_TH, attention);
+}
+
+// The sum of what both make of the same rows, by their factors.
+ValueId mixed_twice(Writer& w, int64_t index, ValueId n_TH, const std::string& prefix) {
+  const ModelConfig& c = w.config();
+  const ValueId a_TH = mixed_tokens(w, index, false, n_TH, prefix),
+                m_TH = mixed_tokens(w, index, true, n_TH, prefix);
+  return w.op("add",
+              {w.scaled(m_TH, c.linear_attn_beta_factor, "recurred_scaled"),
+               w.scaled(a_TH, c.full_attn_beta_factor, "attended_scaled")},
+              {"mixed"})[0];
 }
 
 // An MLP, and in a pair's first layer experts of the same rows, which travel while the MLP runs. What they made is
@@ -127,13 +138,15 @@ ValueId decoder_layer(Writer& w, int64_t index, ValueId x_TH, ValueId& shortcut)
     const bool joins = in_pairs && i == 1 && !c.begins_pair(index);
     const char* sum = i + 1 < sums ? "x_mid" : joins ? "x_ahead" : end;
     if (const auto block = static_cast<Block>(blocks[i]); block == Block::attention || block == Block::recurrence) {
-      const bool recurs = block == Block::recurrence;
+      const bool recurs = block == Block::recurrence, twice = c.mixes_twice(index);
+      if (recurs && twice) continue;  // it goes with attention
       const double alpha = recurs ? c.linear_attn_alpha_factor : c.full_attn_alpha_factor;
-      const double beta = recurs ? c.linear_attn_beta_factor : c.full_attn_beta_factor;
+      const double beta = twice ? 1 : recurs ? c.linear_attn_beta_factor : c.full_attn_beta_factor;
       const BlockInput in = read_streams(w, x_TH, prefix, "attn");
       const ValueId n_TH = ahead(in.x_TH, norms.before_attention, "n", !recurs);
       both_TH = n_TH;
-      ValueId a_TH = normed(mixed_tokens(w, index, n_TH, prefix), norms.after_attention, "a_normed");
+      ValueId a_TH = twice ? mixed_twice(w, index, n_TH, prefix) : mixed_tokens(w, index, recurs, n_TH, prefix);
+      a_TH = normed(a_TH, norms.after_attention, "a_normed");
       a_TH = w.scaled(w.dropout(a_TH, Writer::Site::attention, "a_kept"), beta * c.residual_multiplier, "a_scaled");
       x_TH = write_streams(w, w.scaled(goes_on_normed ? n_TH : x_TH, alpha, "x_scaled"), a_TH, in, sum);
     } else {

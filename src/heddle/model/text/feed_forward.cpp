@@ -32,7 +32,7 @@ ValueId gate_function(Writer& w, ValueId x, const std::string& name) {
   return gelu(w, x, true, name);
 }
 
-ValueId activation(Writer& w, ValueId u, double limit, const std::string& name) {
+ValueId activation(Writer& w, ValueId u, double limit, const std::string& name, double factor) {
   const ModelConfig& c = w.config();
   if (c.activation == Activation::relu2) return w.op("squared_relu", {u}, {name})[0];
   if (!c.has_gated_mlp()) return gelu(w, u, c.activation == Activation::gelu_tanh, name);
@@ -40,8 +40,8 @@ ValueId activation(Writer& w, ValueId u, double limit, const std::string& name) 
     return w.op("clamped_swiglu", {u}, {name}, {{"alpha", c.swiglu_alpha}, {"limit", c.swiglu_limit}})[0];
   const int64_t width = w.columns(u) / 2;
   const auto parts = w.op("split", {u}, {name + "_gate", name + "_up"}, {{"first", width}});
+  ValueId gate = w.scaled(parts[0], factor, name + "_gate_scaled");
   if (c.activation != Activation::geglu && c.activation != Activation::geglu_tanh) {
-    ValueId gate = parts[0];
     if (limit > 0 && c.limited_gates)
       gate = w.op("clip", {gate}, {name + "_gate_cut"}, {{"limit", limit}, {"below", int64_t{0}}})[0];
     const ValueId s = w.op("silu", {gate}, {name + "_silu"})[0];
@@ -51,7 +51,7 @@ ValueId activation(Writer& w, ValueId u, double limit, const std::string& name) 
     const ValueId v = w.op("clip", {parts[1]}, {name + "_up_cut"}, {{"limit", limit}, {"below", int64_t{1}}})[0];
     return w.op("multiply", {g, v}, {name})[0];
   }
-  const ValueId g = gelu(w, parts[0], c.activation == Activation::geglu_tanh, name + "_gelu");
+  const ValueId g = gelu(w, gate, c.activation == Activation::geglu_tanh, name + "_gelu");
   return w.op("multiply", {g, parts[1]}, {name})[0];
 }
 
@@ -70,7 +70,8 @@ ValueId feed_forward(Writer& w, ValueId x_TH, const std::string& prefix, int64_t
                    {{prefix + "gate_proj.bias", 0, width}, {prefix + "up_proj.bias", width, width}},
                    {{0, ir::Axis::tp, 2}});
   }
-  const ValueId a = activation(w, u, w.config().mlp_limit_of(w.layer()), name + "_a");
+  const double factor = part == OpPart::mlp ? w.config().mlp_gate_multiplier : 1;
+  const ValueId a = activation(w, u, w.config().mlp_limit_of(w.layer()), name + "_a", factor);
   return w.row_linear(a, of, prefix, "down_proj", width, name, bias);
 }
 

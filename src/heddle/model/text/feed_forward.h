@@ -13,8 +13,9 @@ ir::ValueId feed_forward(Writer& writer, ir::ValueId x_TH, const std::string& pr
                          const std::string& name, OpPart part);
 
 /// silu(gate)·up of rows gate | up, in its parts, which the pass `fuse` makes one op; or clamped; or gelu(gate)·up.
-/// Rows without a gate: gelu or max(·, 0)². `limit`: silu(gate) is cut above it, up within ± it; 0: neither.
-ir::ValueId activation(Writer& writer, ir::ValueId u, double limit, const std::string& name);
+/// Rows without a gate: gelu or max(·, 0)². `limit`: silu(gate) is cut above it, up within ± it; 0: neither. The
+/// gate is multiplied by `factor` first.
+ir::ValueId activation(Writer& writer, ir::ValueId u, double limit, const std::string& name, double factor = 1);
 
 /// Returns silu, gelu or max(·, 0)² of x, as the model's gates have it, or its rows without a gate.
 ir::ValueId gate_function(Writer& writer, ir::ValueId x, const std::string& name);

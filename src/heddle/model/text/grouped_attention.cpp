@@ -43,8 +43,9 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
                                .cuts = {{0, ir::Axis::tp}}},
                               w.wide(), {all_heads});
   }
-  const ValueId n_UH = w.gather(n_TH, "n");
+  const ValueId all_UH = w.gather(n_TH, "n");
   std::optional<Writer::Part> part(std::in_place, w, OpPart::queries_keys);
+  const ValueId n_UH = w.scaled(all_UH, c.attention_in_multiplier, "n_attended");
   const auto heads = [&](const std::string& letter, int64_t columns) {
     return w.column_linear(n_UH, kAttention, prefix, letter + "_proj", columns,
                            c.attention_bias != AttentionBias::none);
@@ -70,7 +71,7 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   const bool makes_keys = c.makes_keys(w.layer());
   if (makes_keys) {
     const ValueId k_raw = heads("k", all_kv_heads * width);
-    made.k = placed(k_raw, "k", sizes.kv_heads);
+    made.k = placed(w.scaled(k_raw, c.key_multiplier, "k_scaled"), "k", sizes.kv_heads);
     made.v = c.shares_keys(w.layer()) ? k_raw : heads("v", all_kv_heads * value_width);
     if (c.value_norm) made.v = w.unit_norm(made.v, "v_normed", value_width);
     made.v = w.scaled(made.v, c.value_multiplier, "v_scaled");
@@ -95,7 +96,7 @@ ValueId grouped_attention(Writer& w, ValueId n_TH, const std::string& prefix) {
   w.keep_keys(made);
   ValueId o;
   if (c.selects_in(w.layer()) && (chooses_in(w) || !w.decodes())) {
-    const Index index = index_blocks(w, {n_TH, n_UH, n_TH}, prefix);
+    const Index index = index_blocks(w, {n_TH, all_UH, n_TH}, prefix);
     const auto whole = [&](ValueId rows, const char* name) {
       return w.cp() > 1 ? gather_sequence(w, rows, name, w.cp()) : rows;
     };

@@ -83,7 +83,7 @@ ValueId Writer::load_rows(const std::string& name, std::string_view what, int64_
 
 ValueId Writer::gather(ValueId x_T, const std::string& name) {
   if (tp() == 1) return x_T;
-  if (config_.parallel_blocks && gathered_.first == x_T) return gathered_.second;
+  if (config_.has_blocks_beside() && gathered_.first == x_T) return gathered_.second;
   gathered_ = {x_T, op("all_gather", {x_T}, {name + "_all"}, {{"ranks", tp()}, {"runs", runs_}}, "tp")[0]};
   return gathered_.second;
 }
