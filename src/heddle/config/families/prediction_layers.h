@@ -13,7 +13,7 @@ namespace heddle::config {
 /// Takes their number as 0 where weights lie beside the file and have no such layer, with a line for `warnings`.
 void count_prediction_layers(model::ModelConfig& config, const std::string& path,
                              std::vector<std::string>* warnings);
-/// The same where names of the first such layer begin so.
+/// Takes it so where no name there begins as `layer` does, the start of those of the first such layer.
 void count_prediction_layers(model::ModelConfig& config, const std::string& path,
                              std::vector<std::string>* warnings, const std::string& layer);
 /// Family::further: their copies; and biases of zero for routers that choose by score alone.

@@ -27,8 +27,8 @@ Ends::Reader reader_of(Writer& w, int64_t depth) {
   return {prefix + "shared_head.norm.weight", prefix};
 }
 
-// What the layer reads, of a token's embedding and of the state before it: a map of both side by side, or, of
-// streams, a map of each stream and one of the embedding, which is added to each (DeepSeek-V4).
+// Returns the row that the layer reads: a map of the token's embedding and the state before it, side by side. Of
+// streams each has a map, and the embedding has one, which is added to each (DeepSeek-V4).
 ValueId joined(Writer& w, ValueId e_TH, ValueId normed, const std::string& prefix) {
   constexpr auto kOf = Parameter::Part::join;
   const int64_t hidden = w.config().hidden_size;

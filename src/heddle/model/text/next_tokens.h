@@ -7,8 +7,8 @@
 
 namespace heddle::model {
 
-/// What a depth hands on: its states behind the head's norm, or as they are (Writer::hands_on_normed). Depth 0 is
-/// the model itself.
+/// Returns a depth's states behind the norm of its head, or as they are (Writer::hands_on_normed). The next depth
+/// and the head read them. Depth 0 is the model itself.
 ir::ValueId handed_on(Writer& writer, int64_t depth, ir::ValueId h);
 /// The norm of what the depth before hands on, of each stream by itself.
 ir::ValueId depth_input(Writer& writer, int64_t depth, ir::ValueId h);
