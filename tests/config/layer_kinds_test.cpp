@@ -510,6 +510,7 @@ TEST_F(LayerKinds, OfBambaAreNumbers) {
   EXPECT_TRUE(same_again());
   EXPECT_EQ(with(R"({"num_hidden_layers": 2, "attn_layer_indices": [0, 1]})"), "");
   EXPECT_FALSE(read_.recurs());
+  EXPECT_EQ(family_of(read_).model_type, "phi3");
   EXPECT_TRUE(same_again());
   const auto refused = [&](const char* change, const char* part) {
     const std::string found = with(change);

@@ -77,7 +77,6 @@ ModelConfig base_bamba() {
 ModelConfig bamba_9b() {
   ModelConfig c = sized(base_bamba(), {128256, 4096, 32, 14336, 32, 8, 262144});
   c.rms_norm_eps = 1e-5;
-  c.full_attention_interval = 0;
   c.layer_pattern = std::string(32, 'M');
   for (const size_t layer : {9, 18, 27}) c.layer_pattern[layer] = '*';
   c.linear_num_key_heads = 1;

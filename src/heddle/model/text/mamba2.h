@@ -3,8 +3,8 @@
 // convolution with a bias and silu pass over x, B and C. With dt = softplus(step + dt_bias), within bounds, each
 // head has
 //   S ← exp(−exp(A_log)·dt)·S + dt·B·xᵀ,  o = Sᵀ C + D·x
-// o is multiplied by silu(z), and normed group by group: before, behind, or not at all. Falcon-H1 (arXiv 2507.22448)
-// has factors on the row and on each part that it makes.
+// o is multiplied by silu(z), and normed group by group: before, behind, or not at all. Falcon-H1 (arXiv
+// 2507.22448) has factors on the row and on each part that it makes.
 //
 // Heads are cut among tp and cp as recurrent_heads.h says, each group of B and C with its heads.
 #pragma once
