@@ -34,6 +34,7 @@ MTP_LOSS_WEIGHT = 0.3      # lambda of the multi-token prediction loss
 BALANCE_ALPHA = 1e-2       # alpha of the sequence-wise balance loss
 Z_LOSS_WEIGHT = 1e-3       # c of the router z-loss
 IGNORED = -100             # label of a position without a target
+HAS_IDLE_EXPERT = {"mtp"}    # cases with an expert that no token chooses
 
 # The released DeepSeek-V3 config.json's keys.
 COMMON = dict(
@@ -169,7 +170,6 @@ CASES = {  # name: (config, batch, sequence, parameters stored as)
     "glm4_moe": (GLM4_MOE, 2, 19, torch.float32),
     "gpt_oss": (GPT_OSS, 2, 19, torch.bfloat16),
 }
-HAS_IDLE_EXPERT = {"mtp"}    # cases with an expert that no token chooses
 MODULES = {"mtp": 1}    # prediction modules whose weights are stored; a configuration may name more
 
 
