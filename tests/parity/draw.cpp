@@ -624,7 +624,8 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
   }
   if (d.plan.mesh.pp > 1 && !d.plan.objective.of_pairs() && d.model.index_blocks != model::IndexBlocks::gated &&
       !dice.one_in(3)) {  // depths, and cuts among them
-    d.model.num_nextn_predict_layers = d.model.recurs() ? 1 : dice.of({1, 1, 2});
+    const bool none = d.model.has_streams() && d.model.norm != model::Norm::rms;
+    d.model.num_nextn_predict_layers = none ? 0 : d.model.recurs() ? 1 : dice.of({1, 1, 2});
     if (d.model.has_kind(model::LayerKind::window) && d.model.nextn_blocks.empty()) d.model.nextn_blocks = "WE";
     d.model.positions = model::Positions::rotary;
     d.model.qk_rope_head_dim = model::ModelConfig(test::divisible_model()).qk_rope_head_dim;

@@ -233,7 +233,7 @@ TEST(Check, StreamsGoFromStageToStage) {
   };
   EXPECT_EQ(refused([](auto&) {}), "");
   for (const auto& [change, needs] : std::vector<std::pair<std::function<void(model::ModelConfig&)>, const char*>>{
-           {[](auto& c) { c.num_nextn_predict_layers = 1; }, "model.num_nextn_predict_layers = 0"},
+           {[](auto& c) { c.num_nextn_predict_layers = 1, c.norm = model::Norm::layer; }, "model.norm = \"rms\""},
            {[](auto& c) { c.mlp_alpha_factor = 2; }, "model.mlp_alpha_factor of 1"},
            {[](auto& c) { c.norm_places = model::NormPlaces::stream; }, "another model.norm_places"}}) {
     EXPECT_NE(refused(change).find(std::string("model.hyper_connections is 4, and needs ")), std::string::npos);
