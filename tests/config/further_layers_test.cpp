@@ -89,6 +89,26 @@ TEST_F(FurtherLayers, OfLing2EndInANormOfTheirOwn) {
             "model.layers.4.final_layernorm.weight");
 }
 
+// Also by families whose own files have none.
+TEST_F(FurtherLayers, AreKeptInFilesOfEveryFamily) {
+  int kept = 0;
+  for (const Family& family : families()) {
+    for (const Preset& each : family.presets) {
+      model::ModelConfig c = each.model;
+      c.num_nextn_predict_layers = 1;
+      c.nextn_blocks = c.is_compressed() ? "W-" : "*-";
+      try {
+        model::validate(c);
+      } catch (const ConfigError&) {
+        continue;
+      }
+      EXPECT_EQ(model_config_from_json(model_config_to_json(c), "x"), c) << each.name;
+      ++kept;
+    }
+  }
+  EXPECT_GT(kept, 100);
+}
+
 // Two letters; what they need is named.
 TEST_F(FurtherLayers, HaveWhatLettersSay) {
   const auto said = [](const std::string& letters, const std::string& more) -> std::string {

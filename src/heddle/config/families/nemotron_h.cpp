@@ -93,8 +93,12 @@ Written write_shared(const ModelConfig& c) {
   return Written(c.shared_width() > 0 ? c.shared_width() : c.moe_intermediate_size);
 }
 
-// The blocks of a further token: they are attention, then what the layers have.
-std::string further_blocks(const ModelConfig& c) { return c.blocks_of(c.num_hidden_layers); }
+// The blocks of a further token: they are attention, then what the layers have. Others stand in the object
+// "heddle".
+std::string further_blocks(ModelConfig c) {
+  c.nextn_blocks.clear();
+  return c.blocks_of(c.num_hidden_layers);
+}
 
 bool says_further_blocks(const Json& pattern, const Json& root) {
   const Json layers = root.value(kPattern, Json());
