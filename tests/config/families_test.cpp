@@ -10,7 +10,7 @@
 #include "heddle/config/model_json.h"
 #include "heddle/config/run_config.h"
 #include "heddle/model/shapes/shape_presets.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/released_config.h"
 
 namespace heddle::config {
 namespace {
@@ -108,26 +108,16 @@ TEST(ModelKeys, BoundsAreThoseOfTheTable) {
   }
 }
 
-class Qwen3 : public testing::Test {
+class Qwen3 : public ReleasedConfig {
  protected:
   std::string refusal(const std::string& change, const char* fixture = "qwen3_moe") {
     Json json = Json::parse(std::ifstream(kFixtures + fixture + "/config.json"));
     json.merge_patch(Json::parse(change));
-    std::ofstream(folder_ / "config.json") << json.dump();
-    warnings_.clear();
-    try {
-      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
+    return message(json);
   }
   void expect(const std::string& change, const char* part) {
     EXPECT_NE(refusal(change).find(part), std::string::npos) << change << ": " << refusal(change);
   }
-  ScratchFolder folder_;
-  ModelConfig read_;
-  std::vector<std::string> warnings_;
 };
 
 TEST_F(Qwen3, WindowsAreRead) {

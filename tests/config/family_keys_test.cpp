@@ -9,12 +9,12 @@
 #include "heddle/config/families/family.h"
 #include "heddle/config/model_json.h"
 #include "heddle/model/rope_table.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/released_config.h"
 
 namespace heddle::config {
 namespace {
 
-class FamilyKeys : public testing::Test {
+class FamilyKeys : public ReleasedConfig {
  protected:
   static Json file(const std::string& type) {
     Json json =
@@ -50,22 +50,9 @@ class FamilyKeys : public testing::Test {
     if (const auto at = more.find(type); at != more.end()) json.update(Json::parse(at->second));
     return json;
   }
-  // "" if the file is read.
   std::string message(const std::string& type, const std::string& change) {
-    Json json = file(type);
-    json.update(Json::parse(change));  // null stays
-    std::ofstream(folder_ / "config.json") << json.dump();
-    warnings_.clear();
-    try {
-      read_ = read_huggingface_config(folder_ / "config.json", &warnings_);
-    } catch (const ConfigError& error) {
-      return error.what();
-    }
-    return "";
+    return ReleasedConfig::message(file(type), change);
   }
-  ScratchFolder folder_;
-  model::ModelConfig read_;
-  std::vector<std::string> warnings_;
 };
 
 TEST_F(FamilyKeys, AreRefused) {

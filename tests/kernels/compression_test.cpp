@@ -75,7 +75,7 @@ TEST(Compression, goes_on_from_a_cache) {
   }
 }
 
-// What an indexer of entries is drawn to: the probability of an entry in attention to window, entries and sink.
+// An indexer of entries is drawn to the probability of an entry in attention to window, entries and sink.
 TEST(Compression, ShareOfAnEntryIsThatOfAttention) {
   const Listed listed{.B = 1};
   const int64_t S = listed.S, m = listed.m, E = S / m, h = 3, d = 5;

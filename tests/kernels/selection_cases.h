@@ -115,7 +115,7 @@ inline std::vector<std::pair<std::string, BlockLists>> block_lists() {
   return all;
 }
 
-/// What an indexer's loss goes over, and the share of attention that it reads.
+/// Sizes of an indexer's loss, and of the share of attention that it reads.
 struct LossSizes {
   int64_t S = 9, h = 2, chosen = 0;  // chosen: so many a query and list; 0: all
   bool documents = false, weighted = true;

@@ -61,7 +61,7 @@ void draw_blocks(Draw& d, Dice dice) {
   if (d.plan.lora.rank > 0) c.hybrid_override_pattern.back() = '*';
 }
 
-/// What Mamba-2 has besides; in half of the draws where the model allows it attention beside it in each layer.
+/// Further parts of Mamba-2; in half of the draws where the model allows it attention beside it in each layer.
 template <class Dice>
 void draw_mamba_parts(model::ModelConfig& c, Dice dice) {
   c.linear_norm = static_cast<model::RecurrentNorm>(dice.of({0, 0, 1, 2}));

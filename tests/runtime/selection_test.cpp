@@ -192,7 +192,7 @@ TEST(SelectionOfKeys, TheIndexersLearnApart) {
   }
 }
 
-// What an indexer learns is that its scores order keys as attention does: steps of its loss alone lower it.
+// An indexer learns to order keys as attention does: steps of its loss alone lower it.
 TEST(SelectionOfKeys, TheLossFalls) {
   for (const Scored scored : kScored) {
     const model::ModelConfig c = scoring(scored, IndexStage::dense);

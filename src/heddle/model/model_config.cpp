@@ -597,7 +597,6 @@ void validate_streams(const ModelConfig& c) {
   of_gated(c.hyper_connections < 2, "model.hyper_connections of 2 or more");
   of_gated(c.norm != Norm::rms, "model.norm = \"rms\": streams are normed as they are read");
   of_gated(c.norm_places != NormPlaces::before, "model.norm_places = \"before\"");
-  of_gated(c.hyper_connections_mean, "a head without model.hyper_connections_mean");
   of_gated(c.expert_norms, "model.expert_norms = false");
   of_gated(c.experts_sum_norm, "model.experts_sum_norm = false");
   of_gated(c.gated_norm_rank > 0, "model.gated_norm_rank = 0");

@@ -4,15 +4,12 @@
 //
 // Sources: Meituan, arXiv 2509.01322; the config.json released with LongCat-Flash-Chat; LongcatFlashConfig and the
 // model of Transformers 5, gone through key by key; longcat_flash_mtp.py of vLLM, for names of the further layer.
-#include <algorithm>
-#include <filesystem>
-
 #include "heddle/base/error.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/family.h"
 #include "heddle/config/families/grouped_keys.h"
+#include "heddle/config/families/prediction_layers.h"
 #include "heddle/formats/json_text.h"
-#include "heddle/formats/released_files.h"
 
 namespace heddle::config {
 
@@ -91,10 +88,7 @@ std::string spelt_longcat(std::string name) {
 
 // No key of the released file counts the layer: a folder has it where its weights do.
 void count_further_longcat(ModelConfig& c, const std::string& path, std::vector<std::string>*) {
-  const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
-  if (!names) return;
-  c.num_nextn_predict_layers = std::any_of(names->begin(), names->end(),
-                                           [](const auto& name) { return name.starts_with(kReleasedFurther); });
+  if (const auto has = weights_beside_have(path, kReleasedFurther)) c.num_nextn_predict_layers = *has ? 1 : 0;
 }
 
 FurtherTensors further_longcat(const ModelConfig& c) {

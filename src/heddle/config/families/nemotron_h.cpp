@@ -11,15 +11,14 @@
 // of vLLM; the config.json files released with NVIDIA-Nemotron-Nano-9B-v2 and NVIDIA-Nemotron-3-Nano-30B-A3B.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "heddle/base/error.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/layer_kinds.h"
 #include "heddle/config/families/mamba_keys.h"
+#include "heddle/config/families/prediction_layers.h"
 #include "heddle/formats/json_text.h"
-#include "heddle/formats/released_files.h"
 
 namespace heddle::config {
 
@@ -117,10 +116,7 @@ void derive_nemotron_h(ModelConfig& c) {
 
 // The folder has the layer of the further token where its weights do.
 void count_predictions_nemotron_h(ModelConfig& c, const std::string& path, std::vector<std::string>* warnings) {
-  const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
-  if (c.num_nextn_predict_layers == 0 || !names) return;
-  if (std::any_of(names->begin(), names->end(),
-                  [](const auto& name) { return name == "mtp.layers.0.eh_proj.weight"; }))
+  if (c.num_nextn_predict_layers == 0 || weights_beside_have(path, "mtp.layers.0.eh_proj.weight").value_or(true))
     return;
   c.num_nextn_predict_layers = 0;
   if (warnings != nullptr)

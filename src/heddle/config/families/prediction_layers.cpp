@@ -7,6 +7,12 @@
 
 namespace heddle::config {
 
+std::optional<bool> weights_beside_have(const std::string& path, std::string_view first) {
+  const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
+  if (!names) return std::nullopt;
+  return std::any_of(names->begin(), names->end(), [&](const auto& name) { return name.starts_with(first); });
+}
+
 // Transformers writes num_nextn_predict_layers = 1 unless told otherwise, also where no such layer was ever
 // trained. A released model has the layers that lie beside its configuration.
 void count_prediction_layers(model::ModelConfig& config, const std::string& path,
@@ -16,10 +22,7 @@ void count_prediction_layers(model::ModelConfig& config, const std::string& path
 
 void count_prediction_layers(model::ModelConfig& config, const std::string& path,
                              std::vector<std::string>* warnings, const std::string& layer) {
-  if (config.num_nextn_predict_layers == 0) return;
-  const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
-  if (!names) return;
-  if (std::any_of(names->begin(), names->end(), [&](const auto& name) { return name.starts_with(layer); })) return;
+  if (config.num_nextn_predict_layers == 0 || weights_beside_have(path, layer).value_or(true)) return;
   if (warnings != nullptr) {
     warnings->push_back(
         fmt::format("{}: 'num_nextn_predict_layers' is {}, but the weights beside it have no such "

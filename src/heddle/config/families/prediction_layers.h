@@ -2,6 +2,7 @@
 // absent where the configuration counts them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,9 @@
 
 namespace heddle::config {
 
+/// True if weights beside the file at `path` have a tensor whose name begins with `first`; nothing where no weights
+/// lie there.
+std::optional<bool> weights_beside_have(const std::string& path, std::string_view first);
 /// Takes their number as 0 where weights lie beside the file and have no such layer, with a line for `warnings`.
 void count_prediction_layers(model::ModelConfig& config, const std::string& path,
                              std::vector<std::string>* warnings);

@@ -15,16 +15,15 @@
 // through key by key; qwen3_next_mtp.py of vLLM. Sizes are those of the config.json files released with
 // Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B. The sizes of Qwen3.5 are those of slime's launch scripts.
 #include <algorithm>
-#include <filesystem>
 
 #include "heddle/base/error.h"
 #include "heddle/config/families/beside_pictures.h"
 #include "heddle/config/families/expert_names.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/layer_kinds.h"
+#include "heddle/config/families/prediction_layers.h"
 #include "heddle/config/families/rope_json.h"
 #include "heddle/formats/json_text.h"
-#include "heddle/formats/released_files.h"
 
 namespace heddle::config {
 
@@ -133,10 +132,8 @@ void derive_next(ModelConfig& c) {
 
 // A released folder has the layer of the further token where its weights do. Transformers knows no key of it.
 void count_predictions_qwen_moe(ModelConfig& c, const std::string& path, std::vector<std::string>*) {
-  const auto names = formats::released_names(std::filesystem::path(path).parent_path().string());
-  if (!c.recurs() || !names) return;
-  c.num_nextn_predict_layers =
-      std::any_of(names->begin(), names->end(), [](const auto& name) { return name == "mtp.fc.weight"; }) ? 1 : 0;
+  if (!c.recurs()) return;
+  if (const auto has = weights_beside_have(path, "mtp.fc.weight")) c.num_nextn_predict_layers = *has ? 1 : 0;
 }
 
 std::string spelt_next(std::string name) {
