@@ -9,7 +9,6 @@
 //
 // Sources: NemotronHConfig and modeling_nemotron_h.py of Transformers 5, gone through key by key; nemotron_h_mtp.py
 // of vLLM; the config.json files released with NVIDIA-Nemotron-Nano-9B-v2 and NVIDIA-Nemotron-3-Nano-30B-A3B.
-#include <algorithm>
 #include <cmath>
 
 #include "heddle/base/error.h"
