@@ -72,7 +72,7 @@ TEST(HostStream, RunsInOrder) {
 constexpr int kTurns = 20;
 
 TEST(HostStream, MoreCommandsThanTheQueueHolds) {
-  constexpr int kLaunches = 3 * 4096 + 17;
+  constexpr int kLaunches = 3 * static_cast<int>(HostStream::kRing) + 17;
   bool waited = false;
   for (int turn = 0; turn < kTurns && !waited; ++turn) {
     HostStream stream("compute", 1);
@@ -80,7 +80,7 @@ TEST(HostStream, MoreCommandsThanTheQueueHolds) {
     std::atomic<bool> go{false};
     std::atomic<int> launched{0};
     std::thread opener([&] {
-      while (launched < 4000) std::this_thread::sleep_for(1ms);
+      while (launched < static_cast<int>(HostStream::kRing) - 100) std::this_thread::sleep_for(1ms);
       std::this_thread::sleep_for(20ms);
       go = true;
     });

@@ -9,7 +9,6 @@
 namespace heddle::device {
 
 namespace {
-constexpr uint64_t kRing = 4096;   // commands the host may run ahead
 constexpr uint64_t kRefill = 256;  // places that must be free before a host that found none goes on
 constexpr int kInlineViews = 16;
 
@@ -24,10 +23,10 @@ struct HostStream::Command {
   uint64_t count = 0;
 };
 
-HostStream::HostStream(std::string name, int threads)
-    : name_(std::move(name)),
-      ring_(std::make_unique<Command[]>(kRing)),
-      worker_([this, threads] { work(threads); }) {}
+HostStream::HostStream(std::string name, int threads) : name_(std::move(name)) {
+  ring_.reserve(kRing);
+  worker_ = std::thread([this, threads] { work(threads); });
+}
 
 HostStream::~HostStream() {
   next_command().what = Command::What::stop;
@@ -42,6 +41,7 @@ HostStream::Command& HostStream::next_command() {
     taken_.wait_for(next - kRing + kRefill);
     host_waited_ns_ += now_ns() - start;
   }
+  if (next < kRing && ring_.size() == next) ring_.emplace_back();
   return ring_[next % kRing];
 }
 
@@ -149,13 +149,14 @@ void HostStream::run(Command& command) {
 
 void HostStream::work(int threads) {
   omp_set_num_threads(threads);
+  Command* const ring = ring_.data();
   for (uint64_t tail = 0;; ++tail) {
     if (published_.value() <= tail) {
       const int64_t start = now_ns();
       published_.wait_for(tail + 1);
       times_.starved_ns += now_ns() - start;
     }
-    Command& command = ring_[tail % kRing];
+    Command& command = ring[tail % kRing];
     if (command.what == Command::What::stop) return;
     if (command.what == Command::What::wait) {
       await(*command.other, command.count);

@@ -10,9 +10,10 @@
 
 #include <atomic>
 #include <exception>
-#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "heddle/device/host/counter.h"
 #include "heddle/device/stream.h"
@@ -21,6 +22,9 @@ namespace heddle::device {
 
 class HostStream : public Stream {
  public:
+  /// Commands, launches and waits, that the host may be ahead.
+  static constexpr uint64_t kRing = 1024;
+
   /// `threads`: size of the OpenMP team of its kernels.
   HostStream(std::string name, int threads);
   ~HostStream() override;
@@ -49,7 +53,7 @@ class HostStream : public Stream {
   Command& next_command();
 
   std::string name_;
-  std::unique_ptr<Command[]> ring_;
+  std::vector<Command> ring_;  // grows with the first lap of the ring, and never moves
   Counter published_, taken_;  // commands
   Counter ended_;              // launches
   uint64_t launched_ = 0;      // of the host's thread, as is the next
