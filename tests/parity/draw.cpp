@@ -256,8 +256,6 @@ void draw_recurrence(Draw& d) {
       c.linear_decay_least = gates.of({0, -1, -5});
     }
   }
-  // The norm of a head's output, which may be next to nothing, magnifies roundings in fp32 a thousand times.
-  if (d.plan.dtype == Dtype::f32) c.rms_norm_eps = 1e-2;
   if (mesh.cp == 1) return;
   if (by_heads) {
     d.plan.parallel.context = model::Context::ulysses;
@@ -537,7 +535,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   if (dice.one_in(4)) {
     p.dtype = Dtype::f32;
     d.tolerance = d.loss_tolerance = 1e-5;
-    // Logits in the thousands magnify a rounding in fp32 beyond it.
+    // Logits in the thousands may have gradients beyond fp32.
     if (d.routing == Routing::zeros) d.routing = Routing::ties;
     if (dice.one_in(2)) d.backend = "host";
   }
@@ -561,7 +559,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   if (!c.sigmoid_scores && c.bias_balance != model::BiasBalance::quantile)
     c.softplus_scores = Dice(number, "softplus").one_in(2);
   draw_routers(d);
-  draw_gemma(d.model, Dice(number, "gemma 4"), p.dtype == Dtype::f64);
+  draw_gemma(d.model, Dice(number, "gemma 4"));
   draw_compression(d, Dice(number, "compression"), fits);
   draw_index_blocks(d, Dice(number, "blocks of keys"), fits);
   draw_gated_blocks(d, Dice(number, "gated blocks of keys"), fits);

@@ -40,7 +40,7 @@ void draw_gated_streams(Draw& d, Dice dice) {
   c.hyper_connections_mean = false;
   if (c.recurrence == model::Recurrence::gated_delta) c.linear_sigmoid_gate = dice.one_in(2);
   const bool tables = dice.one_in(2);
-  if (tables && d.plan.dtype == Dtype::f64) draw_ngrams(d, dice);  // a root magnifies what is next to nothing
+  if (tables) draw_ngrams(d, dice);
   try {
     model::validate(c);
   } catch (const ConfigError&) {

@@ -14,7 +14,7 @@ namespace heddle::parity {
 /// In a third of the draws what Gemma 4 has, each part in half of them. Layers that share keys, and embeddings of
 /// layers, stay where the pipeline lets them (keep_in_stages).
 template <class Dice>
-void draw_gemma(model::ModelConfig& c, Dice dice, bool in_fp64) {
+void draw_gemma(model::ModelConfig& c, Dice dice) {
   if (!dice.one_in(3)) return;
   const auto draw_part = [&](const auto& set) {
     const model::ModelConfig before = c;
@@ -37,8 +37,7 @@ void draw_gemma(model::ModelConfig& c, Dice dice, bool in_fp64) {
     c.shared_key_value_layers = 1;
     if (dice.one_in(2)) c.sharing_intermediate_size = 48;
   });
-  // The norm of what so few numbers make magnifies roundings in fp32.
-  if (in_fp64) draw_part([&] { c.layer_embedding_size = dice.of({8, 12}); });
+  draw_part([&] { c.layer_embedding_size = dice.of({8, 12}); });
 }
 
 /// Layers take from one another, and from the embedding, within a stage alone.

@@ -28,6 +28,10 @@ struct Fault {
 /// times what one rank itself is away from fp64 with the same weights: the layout rounds as often, so it is as far
 /// from fp64 in another direction, and tensors of few elements need some room. The norm of all gradients, a single
 /// number, is held to the distance of the gradients themselves: no two vectors' lengths differ by more.
+///
+/// A draw in fp32 that is beyond its tolerance runs again in fp64. What magnifies roundings there magnifies those
+/// of fp32 likewise: a tensor may be four times as far off as fp64's worst one, which must be within 1e-10,
+/// foretells.
 std::vector<std::string> differences(const Draw& draw, comm::World& world, const Fault& fault = {});
 
 /// Rank 0 gets the sum over all ranks, the others zeros.

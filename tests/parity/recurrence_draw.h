@@ -6,10 +6,10 @@
 
 namespace heddle::parity {
 
-/// Letters in place of what says which layers have a window or a recurrence; one layer attends if `attends`. With
-/// `both` some models with a recurrence have windows too.
+/// Letters in place of what says which layers have a window or a recurrence; one layer attends if `attends`. Some
+/// models with a recurrence have windows too.
 template <class Dice>
-void draw_letters(model::ModelConfig& c, Dice& dice, bool attends, bool both) {
+void draw_letters(model::ModelConfig& c, Dice& dice, bool attends) {
   const bool windows = c.sliding_window > 0;
   if (windows && c.num_nextn_predict_layers > 0) c.nextn_blocks = "WE";
   const auto letter = static_cast<char>(windows ? model::LayerKind::window : model::LayerKind::recurrence);
@@ -18,7 +18,7 @@ void draw_letters(model::ModelConfig& c, Dice& dice, bool attends, bool both) {
   letters[0] = letter;
   if (attends) letters.back() = '*';
   if (letters[0] != letter) return;  // one layer alone
-  if (both && !windows && !c.selects() && c.num_nextn_predict_layers == 0 && letters.find('*') != letters.npos &&
+  if (!windows && !c.selects() && c.num_nextn_predict_layers == 0 && letters.find('*') != letters.npos &&
       dice.one_in(2)) {
     const bool all = dice.one_in(2);
     for (char& each : letters) each = each == '*' && (all || dice.one_in(2)) ? 'W' : each;
@@ -78,11 +78,7 @@ void draw_mamba_parts(model::ModelConfig& c, Dice dice) {
 template <class Dice>
 void draw_recurrent_parts(Draw& d, Dice dice) {
   model::ModelConfig& c = d.model;
-  // Lightning attention norms its output with an epsilon of 1e-6: two such layers in fp32 round beyond the bound.
-  const bool rounds = d.plan.dtype == Dtype::f32 && c.recurrence == model::Recurrence::lightning;
-  // A norm of two mixers' sum, or of heads ahead of their gate, does so a few times.
-  const bool wide = d.plan.dtype == Dtype::f64;
-  const bool letters = dice.one_in(3) && !rounds, mixed = dice.one_in(4), convolutions = dice.one_in(4);
+  const bool letters = dice.one_in(3), mixed = dice.one_in(4), convolutions = dice.one_in(4);
   const bool may = !c.is_hybrid() && !c.is_compressed() && c.shared_key_value_layers == 0;
   if (c.recurs()) {
     const plan::Degrees& mesh = d.plan.mesh;
@@ -96,8 +92,8 @@ void draw_recurrent_parts(Draw& d, Dice dice) {
     }
     if (may && mixed && !c.parallel_blocks) c.norm_places = model::NormPlaces::mixed;
   }
-  if (letters && may && (c.recurs() || c.sliding_window > 0)) draw_letters(c, dice, d.plan.lora.rank > 0, wide);
-  if (wide && c.recurrence == model::Recurrence::mamba2) draw_mamba_parts(c, Dice(d.seed, "parts of Mamba-2"));
+  if (letters && may && (c.recurs() || c.sliding_window > 0)) draw_letters(c, dice, d.plan.lora.rank > 0);
+  if (c.recurrence == model::Recurrence::mamba2) draw_mamba_parts(c, Dice(d.seed, "parts of Mamba-2"));
 }
 
 inline std::string text_of_recurrent_parts(const model::ModelConfig& c) {

@@ -144,8 +144,6 @@ void draw_compression(Draw& d, Dice dice, const Fits& fits) {
                                                                 : kTakesAll;
   c.index_n_heads = 3;
   c.index_head_dim = 6;
-  // Four norms more a layer magnify what fp32 rounds in rows that see next to nothing.
-  if (d.plan.dtype != Dtype::f64) c.rms_norm_eps = 1e-2;
   c.limited_gates = c.experts_limit > 0 || c.mlp_limit > 0;
   model::reset_foreign_keys(c);
   if (d.plan.mesh.cp > 1) d.plan.parallel.context = model::Context::gather;

@@ -1,7 +1,12 @@
-// A counter that only grows, on which threads wait: a short spin, then asleep. Raising it costs one atomic addition
-// until it reaches what a sleeper waits for.
+// A counter that only grows, on which threads wait: a spin, then asleep. Raising it costs one atomic addition until
+// it reaches what a sleeper waits for.
+//
+// A thread spins about as long as spins have lately taken to succeed. Where threads share a core, what they wait
+// for needs that core, so spins fail: then they are short, but for one in kProbe that looks whether this still
+// holds.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -24,10 +29,19 @@ class Counter {
   }
 
   void wait_for(uint64_t target) const {
-    for (int i = 0; i < kSpins; ++i) {
-      if (value() >= target) return;
+    if (value() >= target) return;
+    // Other waiters may write these at the same time: any of their numbers will do.
+    const int usual = spins_.load(std::memory_order_relaxed);
+    const unsigned turn = turn_.load(std::memory_order_relaxed);
+    turn_.store(turn + 1, std::memory_order_relaxed);
+    const int spins = turn % kProbe == 0 ? kMostSpins : usual;
+    for (int i = 0; i < spins; ++i) {
       pause();
+      if (value() < target) continue;
+      spins_.store(std::min(2 * i + kLeastSpins, kMostSpins), std::memory_order_relaxed);
+      return;
     }
+    spins_.store(std::max(usual / 2, kLeastSpins), std::memory_order_relaxed);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
       if (target < awaited_.load()) awaited_.store(target);
@@ -45,10 +59,12 @@ class Counter {
 #endif
   }
 
-  static constexpr int kSpins = 2000;
+  static constexpr int kLeastSpins = 20, kMostSpins = 2000, kProbe = 32;
   std::atomic<uint64_t> value_{0};
   static constexpr uint64_t kNobody = UINT64_MAX;
   mutable std::atomic<uint64_t> awaited_{kNobody};  // the least that a sleeper waits for; written under the mutex
+  mutable std::atomic<int> spins_{kMostSpins};
+  mutable std::atomic<unsigned> turn_{1};
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
 };

@@ -10,7 +10,7 @@ namespace heddle::device {
 
 namespace {
 constexpr uint64_t kRefill = 256;  // places that must be free before a host that found none goes on
-constexpr int kInlineViews = 16;
+constexpr int kInlineViews = 8;
 
 }  // namespace
 

@@ -7,7 +7,12 @@
 
 namespace heddle::kernels::cuda {
 
+/// Threads of a block that goes through a list. In the emulator lists of tests are longer than a block, too.
+#ifdef HEDDLE_EMULATOR
+constexpr int kListThreads = 2 * kWarp;
+#else
 constexpr int kListThreads = 256;
+#endif
 
 /// A block a (destination, source).
 HEDDLE_KERNEL void list_tokens(device::ListTokens args);
