@@ -14,7 +14,6 @@ using model::ModelConfig;
 Family common_qwen3(const char* architecture, const char* model_type) {
   Family f = grouped_family(architecture, model_type, 1e-6);
   f.base.qk_norm = true;
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   f.keys.push_back(own_attention_bias_key());
   f.adopt = adopt_router_loss;
   return f;
