@@ -73,6 +73,16 @@ TEST_F(AbsentKeys, AnActivationUnderAnotherName) {
   EXPECT_NE(message(file("qwen2"), R"({"hidden_act": "relu"})").find("only 'silu'"), std::string::npos);
 }
 
+// Keys of generation, which older files have in text_config too, and second names.
+TEST_F(AbsentKeys, SayNothingNew) {
+  ASSERT_EQ(message(file("llama"), R"({"hidden_act": "swish", "add_cross_attention": false, "pruned_heads": {},
+    "tf_legacy_loss": false, "num_beams": 1, "typical_p": 1.0, "early_stopping": false})"),
+            "");
+  EXPECT_TRUE(warnings_.empty());
+  EXPECT_NE(message(file("llama"), R"({"add_cross_attention": true})").find("'add_cross_attention' is true"),
+            std::string::npos);
+}
+
 TEST_F(AbsentKeys, ModelOptimizersOlderFiles) {
   EXPECT_EQ(
       message(file("llama"), R"({"quantization_config": {"quant_algo": "FP8", "producer": {"name": "modelopt"}}})"),

@@ -64,6 +64,8 @@ Family qwen3_moe() {
                   key("moe_intermediate_size"),
                   key("norm_topk_prob", "norm_topk_prob", false),
               });
+  f.only = {is("use_qk_norm", true, "queries and keys are normed"), off("qkv_bias", "attention_bias says it"),
+            off("shared_expert_intermediate_size", "shared experts are not built")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
   f.rewrite = name_num_experts;
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && c.has_experts(); };
