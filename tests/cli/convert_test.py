@@ -75,6 +75,13 @@ class Convert(Program):
             (folder / "generation_config.json").write_text('{"temperature": 0.5}')
         return folder
 
+    def test_a_broken_companion_is_refused_before_weights_come_in(self):
+        folder = self.folder / "broken"
+        shutil.copytree(self.released("qwen3"), folder)
+        (folder / "generation_config.json").write_text('{"eos_token_id": [1,')
+        self.fails("convert", folder, "--to", self.folder / "run", says="generation_config.json:1:21: not JSON")
+        self.assertEqual(list((self.folder / "run").glob("checkpoints/step*")), [])
+
     def test_a_released_model_goes_in_and_comes_out_bit_for_bit(self):
         for name in ("mtp", "grouped", "qwen3", "qwen3_moe", "gpt_oss"):
             with self.subTest(name):

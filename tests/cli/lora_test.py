@@ -168,7 +168,8 @@ class Lora(Program):
                       self.heddle("generate", "run", "--adapter", "beside", status=2).stderr)
         config = self.folder / "beside/adapter_config.json"
         whole = json.loads(config.read_text())
-        for change, says in (({"r": 0}, "'r' is 0, accepted: a number"), ({"use_dora": True}, "use_dora"),
+        for change, says in (({"r": 0}, "'r' is 0, accepted: a number"), ({"use_dora": True}, "use_dora"), ({"use_qalora": True}, "use_qalora"),
+                             ({"layer_replication": [[0, 1], [0, 1]]}, "layer_replication"),
                              ({"peft_type": "IA3"}, '\'peft_type\' is "IA3"')):
             config.write_text(json.dumps({**whole, **change}))
             self.assertIn(says, self.heddle("generate", "base", "--adapter", "beside", status=2).stderr)

@@ -203,6 +203,9 @@ class Plan(Program):
         self.refused("no model is named, accepted: names such as Llama-3-8B, Qwen3-30B-A3B, DeepSeek-V3, or a folder with a "
                      "config.json", "plan", "")
         self.refused("plan: no file 'tiny.tml.toml', did you mean 'tiny.toml'?", "plan", "tiny.tml.toml")
+        (self.folder / "qwen.json").write_text("{}")
+        self.refused(f"plan: '{self.folder / 'qwen.json'}' is no subject, accepted: a model's folder or the config.json in it", "plan",
+                     str(self.folder / "qwen.json"))
         self.refused(f"plan: the folder '{self.folder}' has neither config.json (a model) nor config.toml (a run)", "plan",
                      str(self.folder))
         self.refused("plan: tiny.toml is a configuration of heddle, not of megatron", "plan", "tiny.toml", "--for",

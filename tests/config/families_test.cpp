@@ -177,9 +177,8 @@ TEST_F(Qwen3, RefusesWhatItComputesOtherwise) {
   expect(R"({"mlp_bias": true})", "biases in MLPs");
   expect(R"({"num_key_value_heads": 4})", "not a multiple of model.num_key_value_heads");
   expect(R"({"head_dim": 7})", "must be even");
-  expect(R"({"head_dim": null})", "'head_dim' is missing");
   expect(R"({"num_local_experts": 9})", "they are one key");
-  expect(R"({"model_type": "qwen3"})", "the architecture is 'Qwen3MoeForCausalLM'");
+  expect(R"({"model_type": "qwen3"})", R"('architectures' is ["Qwen3MoeForCausalLM"])");
 }
 
 TEST(Published, IsWhatAFamilyHas) {
@@ -323,7 +322,7 @@ TEST(Published, TensorsAreSpeltAsTheFamilyDoes) {
   const auto places = [](const char* name) { return places_of(name, {4, 6}, 8).size(); };
   EXPECT_EQ(places("model.norm.weight"), 10u);
   EXPECT_EQ(places("model.layers.3.mlp.gate.weight"), 22u);
-  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 23u);
+  EXPECT_EQ(places("model.layers.3.mlp.experts.5.up_proj.weight"), 24u);
 }
 
 // What a published file says in words of its own. Active parameters are those of the announcements, within 5 %.

@@ -97,7 +97,7 @@ TEST_F(LayerKinds, OfKimiLinearAndMiniMaxAreRead) {
   EXPECT_TRUE(same_again());
   read_.layer_pattern = "M*M*";  // the same by another key, too
   EXPECT_TRUE(same_again());
-  refused(of_words(R"(["linear_attention", "mamba", "linear_attention", "full_attention"])"),
+  refused(of_words(R"(["linear_attention", "conv", "linear_attention", "full_attention"])"),
           "'linear_attention' or");
 
   const Json minimax = Json::parse(R"({"architectures": ["MiniMaxText01ForCausalLM"], "attention_dropout": 0.0,

@@ -34,6 +34,7 @@ except ImportError as missing:
     sys.exit(77)
 
 BALANCE = ("e_score_correction_bias", ".expert_bias")
+OF_PICTURES = ("vision_tower.", "multi_modal_projector.")
 # Keys that say nothing of sizes.
 OTHER = {"architectures", "bos_token_id", "dtype", "eos_token_id", "initializer_range", "is_decoder", "model_type",
          "pad_token_id", "scale_attn_weights", "transformers_version", "use_cache"}
@@ -51,7 +52,7 @@ def counted_by_transformers(folder):
             model.tie_weights()
     except Exception:    # of a hundred kinds: the file is none of the family's
         return None
-    return (sum(p.numel() for p in model.parameters()) +
+    return (sum(p.numel() for name, p in model.named_parameters() if not any(part in name for part in OF_PICTURES)) +
             sum(b.numel() for name, b in model.named_buffers() if name.endswith(BALANCE)))
 
 

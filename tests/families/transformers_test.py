@@ -33,6 +33,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from drawn_models import FAMILIES, Draw    # noqa: E402
 import drawn_hybrids as _    # noqa: E402, and its families
 import drawn_latents as _    # noqa: E402, and its families
+import drawn_pictures as _    # noqa: E402, F811
 try:
     import bailing_moe as _    # registers its model, as do the next two
     import step3p5 as _
@@ -51,7 +52,7 @@ F64, F32, BF16 = 1e-10, 1e-5, 2e-2
 NO_LABEL = -100    # of Transformers and PyTorch
 COMMAND_SECONDS = 300
 
-DENSE = ("youtu", "ministral3", "bamba", "falcon_h1", "lfm2", "lfm3", "olmo_hybrid", "qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
+DENSE = ("gemma3", "qwen2_5_vl", "qwen3_vl", "youtu", "ministral3", "bamba", "falcon_h1", "lfm2", "lfm3", "olmo_hybrid", "qwen3", "qwen3_5_text", "qwen2", "llama", "mistral", "gpt2", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3",
          "seed_oss", "granite", "ernie4_5", "hunyuan_v1_dense", "cwm", "phi3", "smollm3", "exaone4", "gemma4_unified_text",
          "glm", "glm4", "granite_swa", "cohere", "cohere2")
 STREAMS = ("streams_v3", "streams_llama", "deepseek_v4", "hy_v4", "qwen4_exp_text", "glm5_next")
@@ -61,9 +62,14 @@ GEMMA4 = ("gemma4_text", "gemma4_unified_text")
 PICTURES = {"glm5_next": dict(hidden_size=16, depth=1, num_heads=2, intermediate_size=16, patch_size=4, projection_intermediate_size=16),
             "mistral3": dict(model_type="pixtral", hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
                              head_dim=8, image_size=16, patch_size=4),
+            "gemma3": dict(model_type="siglip_vision_model", hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+                           image_size=16, patch_size=4),
+            **dict.fromkeys(("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
+                            dict(hidden_size=16, depth=1, num_heads=2, intermediate_size=16, patch_size=4, num_position_embeddings=16,
+                                 deepstack_visual_indexes=[0], fullatt_block_indexes=[0])),
             "kimi_k25": dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, patch_size=4,
                              pos_emb_height=4, pos_emb_width=4)}
-OF_PICTURES = (".visual.", "vision_tower.", "multi_modal_projector.", "mm_projector.")
+OF_PICTURES = ("visual.", "vision_tower.", "multi_modal_projector.", "mm_projector.")
 BESIDE = (("language_model.model.", "model."), ("model.language_model.", "model."), ("language_model.lm_head.", "lm_head."))
 PLAIN_EXPERTS = ("bailing_moe", "step3p5")    # of the models beside this file
 CHOSEN = ("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts")
@@ -71,14 +77,15 @@ EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_expe
 # A layer's parts are normed before and behind, as Gemma's are. The second norm magnifies what a small output is off by.
 NORMED_TWICE = ("afmoe", "kolibri1", "glm4")
 # Norms multiply by 1 + their weight.
-ZERO_CENTERED = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "step3p5", "minimax_m3_vl_text", "qwen4_exp_text")
+ZERO_CENTERED = ("gemma", "gemma2", "gemma3", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "step3p5", "minimax_m3_vl_text", "qwen4_exp_text")
 # Biases of the choice under the released names of families, its table, and factors of layers: they have no gradient.
 CHOICE_BIASES = ("e_score_correction_bias", ".expert_bias", ".router_bias", ".tid2eid", ".layer_scalar", ".ffn.gate.bias")
 # What Gemma 4 has around 1 besides gains of norms.
 FACTORS = (".layer_scalar", ".router.scale", ".per_expert_scale", "layernorm_1.weight", "layernorm_2.weight")
 INDEXER = ".indexer."    # learns from no loss of Transformers'
 # A family that is written as another: names of its tensors, and of that one's.
-WRITTEN_AS = {"mistral3": BESIDE, "kimi_k25": ((".blocks.", ".layers."), *BESIDE),
+WRITTEN_AS = {**dict.fromkeys(("mistral3", "gemma3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"), BESIDE),
+              "kimi_k25": ((".blocks.", ".layers."), *BESIDE),
               "hy_v3": (("mlp.router.gate.", "mlp.gate."), ("mlp.shared_mlp.", "mlp.shared_experts.")),
               "hy_v4": ((".mlp.linear_gate.", ".mlp.gate_proj."), (".shared_experts.linear_gate.", ".shared_experts.gate_proj.")),
               "kimi_linear": [(f"block_sparse_moe.{name}_proj.", f"mlp.{name}_proj.") for name in ("gate", "up", "down")],
@@ -190,6 +197,10 @@ def unjoined(name, tensor, config):
     if config.model_type == "olmo_hybrid" and name.endswith(".feedforward_layer_norm.weight"):    # a name of recurrent layers
         if config.layer_types[int(name.split(".layers.")[1].split(".")[0])] == "full_attention":
             return {name.replace("feedforward_layer_norm", "post_attention_layernorm"): tensor}
+    if config.model_type == "qwen3_vl_moe" and ".mlp.experts." in name and tensor.ndim == 3:    # all of a layer
+        before, words = name.split(".mlp.experts.")[0], ("gate", "up") if "gate_up" in name else ("down",)
+        return {f"{before}.mlp.experts.{expert}.{word}_proj.weight": part
+                for expert, whole in enumerate(tensor) for word, part in zip(words, whole.chunk(len(words)))}
     if name.endswith(".qkv_proj.weight"):
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         rows = [count * tensor.shape[0] // (heads + 2 * kv_heads) for count in (heads, kv_heads, kv_heads)]

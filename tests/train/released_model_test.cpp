@@ -119,6 +119,16 @@ TEST(ReleasedModel, TiedHeadIsTheEmbedding) {
   Model back(-1000, true);
   import_released(folder.path().string(), back.parameters);
   EXPECT_EQ(back, model);
+  // Programs that store a shared matrix once may keep the head's name.
+  const std::string path = folder / "model.safetensors";
+  Tensors tensors = read(path);
+  std::erase_if(tensors, [](const auto& each) { return each.first.name == "lm_head.weight"; });
+  for (auto& [heading, bytes] : tensors)
+    if (heading.name == "model.embed_tokens.weight") heading.name = "lm_head.weight";
+  write(path, tensors);
+  Model by_head(-1000, true);
+  import_released(path, by_head.parameters);
+  EXPECT_EQ(by_head, model);
 }
 
 TEST(ReleasedModel, ShardsAreReadThroughTheirIndex) {
@@ -144,7 +154,11 @@ TEST(ReleasedModel, ShardsAreReadThroughTheirIndex) {
     EXPECT_NE(refusal(folder.path().string(), back), "") << bad;
   }
   std::filesystem::remove(index);
-  EXPECT_NE(refusal(folder.path().string(), back).find("neither"), std::string::npos);
+  EXPECT_NE(refusal(folder.path().string(), back).find("in it, but a.safetensors, which is not"),
+            std::string::npos);
+  write_file(folder / "model.safetensors",
+             "version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 1234\n");
+  EXPECT_NE(refusal(folder.path().string(), back).find("`git lfs pull`"), std::string::npos);
 }
 
 TEST(ReleasedModel, EveryTensorIsAccountedFor) {
@@ -171,6 +185,8 @@ TEST(ReleasedModel, EveryTensorIsAccountedFor) {
   EXPECT_NE(refused([&](Tensors& t) {
               at(t, expert)->first.shape = {kHidden, kWidth};
             }).find(fmt::format("[{0}, {1}] instead of [{1}, {0}]", kHidden, kWidth)),
+            std::string::npos);
+  EXPECT_NE(refused([&](Tensors& t) { at(t, expert)->first.dtype = Dtype::i32; }).find(expert + " of the type I32"),
             std::string::npos);
   EXPECT_NE(refused([&](Tensors& t) {
               t.push_back({{"extra", Dtype::f32, {1}}, {1}});
@@ -331,7 +347,7 @@ TEST(ReleasedModel, ConfigurationsAreReadStrictly) {
   expect(R"({"hidden_size":99999999999999999999})", "a whole number");
   expect(R"({"hidden_size":9223372036854775807})", "below 2^40");
   expect(R"({"hidden_size":0})", "at least 1");
-  expect(R"({"model_type":"llama"})", "only 'deepseek_v4', ");
+  expect(R"({"model_type":"llama"})", "beside 'model_type' \"llama\", accepted: 'LlamaForCausalLM'");
   expect(R"({"hidden_act":"gelu"})", "only 'silu'");
   expect(R"({"attention_bias":true})", "not built");
   expect(R"({"mlp_bias":true})", "'mlp_bias' is true");

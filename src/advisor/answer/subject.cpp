@@ -47,6 +47,9 @@ Subject subject_of(const std::string& text) {
     if (path.extension() == ".toml") return {PlanKind::config, text};
     if (path.filename() == "config.json")
       return {PlanKind::model, path.has_parent_path() ? path.parent_path().string() : "."};
+    if (path.extension() == ".json")
+      config_error("plan: '{}' is no subject, accepted: a model's folder or the config.json in it",
+                   text.substr(0, 200));
     return {PlanKind::script, text};
   }
   if (is_file_name(text)) refuse_missing(text);

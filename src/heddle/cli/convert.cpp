@@ -95,6 +95,7 @@ Converted to_run(const std::string& from, const std::string& to) {
   at.seed = static_cast<uint64_t>(config.seed);
   at.layout = {{kWeightsOf, fs::absolute(from).lexically_normal().string()}};
   std::vector<uint8_t> chunk(static_cast<size_t>(kChunkElements) * 8);
+  session::keep_companions(from, to);
   train::save_checkpoint(held.folder.checkpoints(), at, headings,
                          [&](const formats::TensorHeading& tensor, const auto& write) {
                            const int64_t width = size_of(tensor.dtype), elements = tensor.size_bytes() / width;
@@ -107,7 +108,6 @@ Converted to_run(const std::string& from, const std::string& to) {
                              write(chunk.data(), static_cast<size_t>(count * width));
                            }
                          });
-  session::keep_companions(from, to);
   if (!tokenizer.empty()) data::keep_tokenizer(files, to);
   config.data.tokenizer = done.tokenizer = held.folder.tokenizer();
   config.data.source = "";                                    // its training data are not known here

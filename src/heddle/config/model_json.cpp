@@ -87,12 +87,24 @@ ModelConfig read_checked(const Family& family, const Json& root, const std::stri
   return c;
 }
 
-std::string names_of_families(std::string Family::*name) {
-  std::vector<std::string> names;
-  for (const Family& family : families()) {
-    if (std::find(names.begin(), names.end(), family.*name) == names.end()) names.push_back(family.*name);
+// Words of older files for kinds of layers, as Transformers renames them in every family.
+void rename_layers(Json& root) {
+  constexpr std::pair<const char*, const char*> kNames[] = {{"mamba", "linear_attention"},
+                                                            {"attention", "full_attention"},
+                                                            {"deepseek_sparse_attention", "indexed_attention"},
+                                                            {"qwen_sparse_attention", "indexed_attention"}};
+  const auto types = root.find("layer_types");
+  if (types == root.end() || !types->is_array()) return;
+  for (Json& type : *types) {
+    for (const auto& [old, name] : kNames)
+      if (type == old) type = name;
   }
-  return fmt::format("'{}'", fmt::join(names, "', '"));
+}
+
+void put_in_words(const Family& family, Json& root, const std::string& place) {
+  rename_layers(root);
+  if (const auto text = root.find("text_config"); text != root.end() && text->is_object()) rename_layers(*text);
+  if (family.rewrite != nullptr) family.rewrite(root, place);
 }
 
 nlohmann::ordered_json published(const Family& family, const ModelConfig& c) {
@@ -111,7 +123,7 @@ nlohmann::ordered_json published(const Family& family, const ModelConfig& c) {
 std::vector<const model::Key*> beyond(const Family& family, const nlohmann::ordered_json& json,
                                       const ModelConfig& c) {
   Json words(json);
-  if (family.rewrite != nullptr) family.rewrite(words, "the model");
+  put_in_words(family, words, "the model");
   const ModelConfig usual = read(family, words, "the model");
   std::vector<const model::Key*> found;
   for (const std::string& name : unsaid_keys(family)) {
@@ -128,14 +140,11 @@ ModelConfig model_config_from_json(const Json& root, const std::string& place, s
   const Family* family = find_family(root);
   const Json* type = keys.find("model_type");
   if (family == nullptr) {
-    if (type != nullptr) {
-      config_error("{}: 'model_type' is {}: only {} are built", place, formats::shown(*type),
-                   names_of_families(&Family::model_type));
-    }
+    if (type != nullptr) config_error("{}: {}", place, why_no_family(root));
     family = &family_of(ModelConfig());
   }
   Json words = root;
-  if (family->rewrite != nullptr) family->rewrite(words, place);
+  put_in_words(*family, words, place);
   return read_checked(*family, words, place, warnings);
 }
 
@@ -181,14 +190,8 @@ ModelConfig read_huggingface_config(const std::string& given, std::vector<std::s
   if (!own.is_null() && !own.is_object())
     config_error("{}: 'heddle' is {}, an object is expected", path, formats::shown(own));
   const Family* family = find_family(json);
-  if (family == nullptr) {
-    const Json list = json.value("architectures", Json());
-    const Json named = list.is_array() && list.size() == 1 ? list[0] : json.value("model_type", Json(""));
-    config_error("{}: the architecture is '{}', accepted: {}", path,
-                 escaped(named.is_string() ? named.get<std::string>() : formats::shown(named), 60),
-                 names_of_families(&Family::architecture));
-  }
-  if (family->rewrite != nullptr) family->rewrite(json, path);
+  if (family == nullptr) config_error("{}: {}", path, why_no_family(json));
+  put_in_words(*family, json, path);
   if (family->adopt != nullptr) family->adopt(json, path, warnings);
   ModelConfig config = read_checked(*family, json, path, warnings);
   if (family->complete != nullptr) family->complete(config, path, warnings);

@@ -393,7 +393,10 @@ Shape read_shape_json(const std::string& path, const std::string& name) {
     s = model::shape_of(read_huggingface_config(path), name);
   } else {
     std::vector<std::string> names;
-    for (const Family& family : families()) names.push_back(family.model_type);
+    for (const Family& family : families()) {
+      if (type == family.model_type) config_error("{}: {}", path, why_no_family(root));
+      names.push_back(family.model_type);
+    }
     for (const Form& each : kForms) names.emplace_back(each.model_type);
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());

@@ -1,5 +1,6 @@
 #include "heddle/formats/released_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -44,6 +45,20 @@ std::map<std::string, std::string> weight_map(const std::string& index) {
   return files;
 }
 
+// Names the first file of weights that is not read.
+std::string other_weights(const std::string& folder) {
+  constexpr std::string_view kEndings[] = {".safetensors", ".bin", ".pt", ".pth", ".gguf"};
+  std::error_code ignored;
+  std::string first;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool of_weights = std::any_of(std::begin(kEndings), std::end(kEndings),
+                                        [&](std::string_view ending) { return name.ends_with(ending); });
+    if (of_weights && (first.empty() || name < first)) first = name;
+  }
+  return first.empty() ? "" : fmt::format(", but {}, which is not read by that name", printable(first));
+}
+
 }  // namespace
 
 ReleasedFiles::ReleasedFiles(const std::string& path) : path_(path) {
@@ -57,7 +72,8 @@ ReleasedFiles::ReleasedFiles(const std::string& path) : path_(path) {
     for (const auto& [tensor, file] : weight_map(index_file(path))) shards.insert(file);
     for (const std::string& name : shards) open((fs::path(path) / name).string());
   } else {
-    config_error("{}: neither model.safetensors nor model.safetensors.index.json in it", path);
+    config_error("{}: neither model.safetensors nor model.safetensors.index.json in it{}", path,
+                 other_weights(path));
   }
 }
 

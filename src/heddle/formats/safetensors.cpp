@@ -254,6 +254,10 @@ void StoredTensor::read(int64_t first, int64_t count, Dtype to, void* into) cons
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   const int64_t size = file_.size_bytes();
   if (size < 8) config_error("{}: {} bytes, a safetensors file has at least 8", path, size);
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  if (std::string_view(reinterpret_cast<const char*>(file_.data()), static_cast<size_t>(size))
+          .starts_with(kPointer))
+    config_error("{}: a pointer of Git LFS in place of the file; `git lfs pull` fetches it", path);
   uint64_t length = 0;
   std::memcpy(&length, file_.data(), 8);
   if (length > static_cast<uint64_t>(kMostHeaderBytes)) {

@@ -37,6 +37,11 @@ bool has_values(const formats::ReleasedFiles& files, const std::string& name) {
                      [&](std::string_view ending) { return files.find(name + std::string(ending)) != nullptr; });
 }
 
+bool holds_whole_numbers(formats::StoredType type) {
+  return type == formats::StoredType::i64 || type == formats::StoredType::i32 || type == formats::StoredType::u8 ||
+         type == formats::StoredType::i8;
+}
+
 /// True of factors of activations, for inference in few bits. No weight needs them.
 bool is_of_inference(std::string_view name) {
   constexpr std::string_view kEndings[] = {".input_scale", ".input_global_scale", ".activation_scale", ".k_scale",
@@ -62,10 +67,19 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
     return stored;
   };
   const config::Family* family = config::family_beside(path);
-  for (const ReleasedSlice& slice : released_slices(parameters)) {
+  const std::vector<ReleasedSlice> slices = released_slices(parameters);
+  const bool own_head =
+      std::any_of(slices.begin(), slices.end(), [](const ReleasedSlice& slice) { return slice.name == kHead; });
+  for (const ReleasedSlice& slice : slices) {
     // As the folder's family has it; else as any that has a tensor of this shape, or one at all.
-    const std::vector<config::ReleasedPlace> places =
+    std::vector<config::ReleasedPlace> places =
         config::places_of(slice.name, slice.shape, slice.experts, slice.joined, family);
+    if (slice.name == config::kEmbedding && !own_head && files_.find(slice.name) == nullptr) {
+      // A tied matrix may lie in the file by the head's name alone.
+      const std::vector<config::ReleasedPlace> heads =
+          config::places_of(std::string(kHead), slice.shape, slice.experts, slice.joined, family);
+      places.insert(places.end(), heads.begin(), heads.end());
+    }
     auto found = std::find_if(places.begin(), places.end(), [&](const config::ReleasedPlace& place) {
       const formats::StoredTensor* stored = files_.find(place.name);
       return stored != nullptr && stored->shape == placed(place, slice).shape;
@@ -87,6 +101,8 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
     }
     used.insert(findings.used.begin(), findings.used.end());
     const bool table = parameters[slice.parameter].parameter.start == model::Parameter::Start::hashed_experts;
+    if (stored != nullptr && !table && holds_whole_numbers(stored->type))
+      misshapen.push_back(fmt::format("{} of the type {}", place.name, formats::name_of(stored->type)));
     parts_[slice.parameter].push_back({stored, quantised, place, slice.columns(), slice.first, slice.count, table});
   }
   const bool has_head = used.contains(kHead);
@@ -98,6 +114,8 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
     for (const config::ReleasedPlace& place :
          config::places_of(std::string(config::original_of(name, has_head)), {}, 0))
       if (original == nullptr) original = files_.find(place.name);
+    if (original == nullptr && !own_head && config::original_of(name, has_head) == config::kEmbedding)
+      original = files_.find(kHead);
     if (original == nullptr) {
       unknown.push_back(formats::printable(name));
     } else if (original->type != stored->type || !std::ranges::equal(original->bytes, stored->bytes)) {
@@ -106,7 +124,7 @@ ReleasedSource::ReleasedSource(const std::string& path, const std::vector<Parame
   }
   std::string wrong;
   list_some(wrong, "tensors are missing", missing);
-  list_some(wrong, "have another shape", misshapen);
+  list_some(wrong, "have another shape or type", misshapen);
   list_some(wrong, "belong nowhere", unknown);
   list_some(wrong, "should repeat the embedding or head but differ", copies);
   if (!wrong.empty()) config_error("{}: not this model: {}", files_.path(), wrong);

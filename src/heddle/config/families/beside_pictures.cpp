@@ -11,8 +11,10 @@ namespace heddle::config {
 
 void take_text_config(Json& root, const std::string& place) {
   Json text = root.value("text_config", Json());
-  if (!text.is_object())
-    config_error("{}: 'text_config' is {}, an object is expected", place, formats::shown(text));
+  if (!text.is_object()) {
+    config_error("{}: 'text_config' is {}, an object is expected", place,
+                 text.is_null() ? "missing" : formats::shown(text));
+  }
   for (const char* name : {"tie_word_embeddings", "quantization_config", "heddle"}) {
     if (const Json outside = root.value(name, Json()); !outside.is_null()) text[name] = outside;
   }

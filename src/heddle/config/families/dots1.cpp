@@ -48,7 +48,6 @@ Family dots1() {
                   key("norm_topk_prob", "norm_topk_prob", false, false),
                   key("routed_scaling_factor", "routed_scaling_factor", 1.0),
               });
-  require_keys(f, {"num_key_value_heads"});
   add_keys(f, window_of_last_layers());
   f.only = {{"scoring_func",
              [](const Json& v, const Json&) { return v == "sigmoid" || v == "noaux_tc"; },  // released: the latter

@@ -18,7 +18,6 @@ Family common_ernie4_5(const char* architecture, const char* model_type) {
   Family f = grouped_family(architecture, model_type, 1e-5);
   f.base.rope_interleave = true;
   f.base.rope_theta = 5e5;
-  require_keys(f, {"num_key_value_heads"});
   replace_keys(f, {key("tie_word_embeddings", "tie_word_embeddings", true)});
   f.keys.push_back(fixed("use_bias", false));
   f.only = {off("use_bias", "biases are not built")};
@@ -76,7 +75,6 @@ bool is_plain_ernie4_5(const ModelConfig& c) {
 
 Family ernie4_5() {
   Family f = common_ernie4_5("Ernie4_5ForCausalLM", "ernie4_5");
-  require_keys(f, {"head_dim"});
   f.derive = make_dense;
   f.holds = [](const ModelConfig& c) { return is_plain_ernie4_5(c) && !c.has_experts() && !c.mlp_bias; };
   f.presets = {{"ernie-4.5-0.3b", sized_ernie4_5(1024, 18, 3072, 16, 2, true)}};

@@ -75,7 +75,6 @@ ModelConfig k_exaone() {
 Family exaone_moe() {
   Family f = grouped_family("ExaoneMoeForCausalLM", "exaone_moe", 1e-5, base_exaone_moe());
   f.also_architecture = "ExaoneMoEForCausalLM";
-  require_keys(f, {"num_key_value_heads"});
   add_keys(f, turned_windows(4096, "sliding_window_pattern", 4));
   add_keys(f, {
                   mlp_layer_types_key(1),

@@ -31,18 +31,38 @@ std::optional<ExpertName> expert_name(std::string_view name) {
   return parts;
 }
 
-std::optional<ReleasedPlace> stacked_expert(std::string_view name, const std::vector<int64_t>& shape,
-                                            int64_t experts, std::string_view folder) {
+namespace {
+
+std::optional<ReleasedPlace> stacked_either_way(std::string_view name, const std::vector<int64_t>& shape,
+                                                int64_t experts, std::string_view folder, bool turned) {
   const std::optional<ExpertName> of = expert_name(name);
   if (!of || shape.size() != 2) return std::nullopt;
   const bool up = of->tensor == "up_proj.weight", down = of->tensor == "down_proj.weight";
   if (!up && !down && of->tensor != "gate_proj.weight") return std::nullopt;
-  const int64_t rows = shape[0] * (down ? 1 : 2), first = of->expert * rows + (up ? shape[0] : 0);
-  return ReleasedPlace{.name = std::string(of->layer).append(folder) + (down ? "down_proj" : "gate_up_proj"),
-                       .shape = {experts, rows, shape[1]},
-                       .first = first * shape[1],
-                       .row_step = shape[1],
-                       .is_whole = false};
+  const int64_t outputs = shape[0] * (down ? 1 : 2), inputs = shape[1], before = up ? shape[0] : 0;
+  ReleasedPlace place{.name = std::string(of->layer).append(folder) + (down ? "down_proj" : "gate_up_proj"),
+                      .shape = {experts, outputs, inputs},
+                      .first = (of->expert * outputs + before) * inputs,
+                      .row_step = inputs,
+                      .is_whole = false};
+  if (turned) {
+    place.shape = {experts, inputs, outputs};
+    place.first = of->expert * inputs * outputs + before;
+    place.row_step = 1;
+    place.column_step = outputs;
+  }
+  return place;
+}
+
+}  // namespace
+
+std::optional<ReleasedPlace> stacked_expert(std::string_view name, const std::vector<int64_t>& shape,
+                                            int64_t experts, std::string_view folder) {
+  return stacked_either_way(name, shape, experts, folder, false);
+}
+std::optional<ReleasedPlace> stacked_turned_expert(std::string_view name, const std::vector<int64_t>& shape,
+                                                   int64_t experts, std::string_view folder) {
+  return stacked_either_way(name, shape, experts, folder, true);
 }
 
 }  // namespace heddle::config

@@ -33,4 +33,8 @@ std::optional<ExpertName> expert_name(std::string_view name);
 std::optional<ReleasedPlace> stacked_expert(std::string_view name, const std::vector<int64_t>& shape,
                                             int64_t experts, std::string_view folder);
 
+/// stacked_expert() of folders that transpose each matrix, where gate and up lie side by side.
+std::optional<ReleasedPlace> stacked_turned_expert(std::string_view name, const std::vector<int64_t>& shape,
+                                                   int64_t experts, std::string_view folder);
+
 }  // namespace heddle::config

@@ -4,6 +4,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
+#include "heddle/config/families/absent_sizes.h"
 #include "heddle/config/families/rope_json.h"
 #include "heddle/formats/json_text.h"
 
@@ -13,10 +14,13 @@ namespace {
 
 bool is_off(const Json& value) { return value == false || (value.is_number() && value == 0); }
 
-// Weights in the forms of formats/quantised.h.
+// Weights in the forms of formats/quantised.h. Older files of Model Optimizer name it as the producer alone.
 bool reads_numbers_of(const Json& quantisation) {
   constexpr const char* kRead[] = {"fp8", "mxfp4", "mxfp8", "compressed-tensors", "modelopt", "fbgemm_fp8"};
-  const Json method = quantisation.is_object() ? quantisation.value("quant_method", Json()) : Json();
+  if (!quantisation.is_object()) return false;
+  Json method = quantisation.value("quant_method", Json());
+  const Json producer = quantisation.value("producer", Json());
+  if (method.is_null() && producer.is_object()) method = producer.value("name", Json());
   return std::any_of(std::begin(kRead), std::end(kRead), [&](const char* read) { return method == read; });
 }
 
@@ -27,7 +31,9 @@ bool rotates_whole_heads(const Json& value, const Json&) {
 // Settings that no family that is built may ask for.
 const std::vector<Only>& of_every_family() {
   static const std::vector<Only> all{
-      is("hidden_act", "silu", "only 'silu' is built"),
+      {"hidden_act", [](const Json& v, const Json&) { return v == "silu" || v == "swish"; },
+       "only 'silu' is built"},
+      off("add_cross_attention", "attention to another model is not built"),
       off("attention_bias", "biases in attention are not built"),
       off("mlp_bias", "biases in MLPs are not built"),
       off("attention_dropout", "dropout is not built"),
@@ -60,53 +66,22 @@ const std::vector<Only>& of_every_family() {
 
 // Keys of storage, of generation, of other programs' parallelism, of who wrote the file: nothing of the
 // computation.
-constexpr const char* kHarmless[] = {"architectures",
-                                     "auto_map",
-                                     "torch_dtype",
-                                     "dtype",
-                                     "transformers_version",
-                                     "_name_or_path",
-                                     "name_or_path",
-                                     "_attn_implementation",
-                                     "_attn_implementation_autoset",
-                                     "_experts_implementation",
-                                     "use_cache",
-                                     "bos_token_id",
-                                     "eos_token_id",
-                                     "pad_token_id",
-                                     "sep_token_id",
-                                     "cls_token_id",
-                                     "decoder_start_token_id",
-                                     "pretraining_tp",
-                                     "ep_size",
-                                     "output_attentions",
-                                     "output_hidden_states",
-                                     "output_router_logits",
-                                     "return_dict",
-                                     "return_dict_in_generate",
-                                     "chunk_size_feed_forward",
-                                     "is_encoder_decoder",
-                                     "is_decoder",
-                                     "id2label",
-                                     "label2id",
-                                     "num_labels",
-                                     "problem_type",
-                                     "task_specific_params",
-                                     "tokenizer_class",
-                                     "prefix",
-                                     "max_window_layers",
-                                     "gradient_checkpointing",
-                                     "base_model_tp_plan",
-                                     "base_model_pp_plan",
-                                     "base_model_ep_plan",
-                                     "max_length",
-                                     "min_length",
-                                     "temperature",
-                                     "top_p",
-                                     "top_k",
-                                     "do_sample",
-                                     "unsloth_version",
-                                     "unsloth_fixed"};
+constexpr const char* kHarmless[] = {
+    "architectures", "auto_map", "torch_dtype", "dtype", "transformers_version", "_name_or_path", "name_or_path",
+    "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation", "use_cache", "bos_token_id",
+    "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id", "decoder_start_token_id", "pretraining_tp",
+    "ep_size", "output_attentions", "output_hidden_states", "output_router_logits", "return_dict",
+    "return_dict_in_generate", "chunk_size_feed_forward", "is_encoder_decoder", "is_decoder", "id2label",
+    "label2id", "num_labels", "problem_type", "task_specific_params", "tokenizer_class", "prefix",
+    "max_window_layers", "gradient_checkpointing", "base_model_tp_plan", "base_model_pp_plan", "base_model_ep_plan",
+    "max_length", "min_length", "temperature", "top_p", "top_k", "do_sample", "unsloth_version", "unsloth_fixed",
+    "use_mrope",
+    // Every file of Transformers before 5 may have these, within text_config too.
+    "bad_words_ids", "begin_suppress_tokens", "cross_attention_hidden_size", "diversity_penalty", "early_stopping",
+    "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "finetuning_task", "forced_bos_token_id",
+    "forced_eos_token_id", "length_penalty", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
+    "num_return_sequences", "output_scores", "pruned_heads", "remove_invalid_values", "repetition_penalty",
+    "suppress_tokens", "tf_legacy_loss", "tie_encoder_decoder", "torchscript", "typical_p", "use_bfloat16"};
 
 template <size_t n>
 bool is_among(const std::string& key, const char* const (&list)[n]) {
@@ -174,8 +149,10 @@ void drop_keys(Family& family, const std::vector<std::string>& names) {
   });
 }
 
-const std::vector<Family>& families() {
-  static const std::vector<Family> all{
+namespace {
+
+std::vector<Family> all_families() {
+  return {
       deepseek_v4(),
       hy_v4(),
       hy_v4_beside_pictures(),
@@ -220,6 +197,7 @@ const std::vector<Family>& families() {
       gemma4_unified_text(),
       gemma4_unified(),
       gemma3(),
+      gemma3_beside_pictures(),
       gemma2(),
       gemma(),
       olmo3(),
@@ -278,7 +256,21 @@ const std::vector<Family>& families() {
       glm4_moe(),
       qwen3(),
       qwen3_moe(),
+      qwen2_vl(),
+      qwen2_5_vl(),
+      qwen3_vl(),
+      qwen3_vl_moe(),
   };
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = [] {
+    std::vector<Family> each = all_families();
+    for (Family& family : each) give_absent_sizes(family);
+    return each;
+  }();
   return all;
 }
 
@@ -303,6 +295,38 @@ const Family* find_family(const Json& root) {
             (!family.also_architecture.empty() && architecture == family.also_architecture));
   });
   return at == families().end() ? nullptr : &*at;
+}
+
+std::string why_no_family(const Json& root) {
+  const Json type = root.value("model_type", Json()), list = root.value("architectures", Json());
+  std::vector<std::string> beside, texts;
+  bool is_named = false;
+  for (const Family& family : families()) {
+    if (type != family.model_type) continue;
+    is_named |= list.is_null() || list == Json::array({family.architecture}) ||
+                list == Json::array({family.also_architecture});
+    for (const std::string& name : {family.architecture, family.also_architecture})
+      if (!name.empty() && std::find(beside.begin(), beside.end(), name) == beside.end()) beside.push_back(name);
+    if (!family.text_type.empty()) texts.push_back(family.text_type);
+  }
+  const Json text = root.value("text_config", Json());
+  if (is_named && text.is_object()) {
+    return fmt::format("'text_config.model_type' is {} beside 'model_type' {}, accepted: '{}'",
+                       formats::shown(text.value("model_type", Json())), formats::shown(type),
+                       fmt::join(texts, "', '"));
+  }
+  if (!beside.empty()) {
+    return fmt::format("'architectures' is {} beside 'model_type' {}, accepted: '{}'", formats::shown(list),
+                       formats::shown(type), fmt::join(beside, "', '"));
+  }
+  std::vector<std::string> names;
+  for (const Family& family : families())
+    if (std::find(names.begin(), names.end(), family.architecture) == names.end())
+      names.push_back(family.architecture);
+  const Json shown = list.is_array() && list.size() == 1 ? list[0] : type;
+  const std::string name = shown.is_string() ? shown.get<std::string>() : formats::shown(shown);
+  return fmt::format("the architecture is '{}', accepted: '{}'{}", escaped(name, 60), fmt::join(names, "', '"),
+                     did_you_mean(name, names));
 }
 
 const Family& family_of(const model::ModelConfig& config) {
@@ -399,11 +423,24 @@ std::vector<std::string> unsaid_keys(const Family& family) {
   return names;
 }
 
+namespace {
+
+// Transformers reads no hidden_act where the family's activation has another name.
+bool names_activation(const Family& family) {
+  return std::any_of(family.keys.begin(), family.keys.end(), [](const PublishedKey& key) {
+    return key.name == "hidden_activation" || key.name == "mlp_hidden_act" || key.name == "activation_function";
+  });
+}
+
+}  // namespace
+
 void check_keys(const Family& family, const Json& root, const std::string& place,
                 std::vector<std::string>* warnings) {
   std::vector<std::string> known{"heddle", "model_type", "rope_parameters", "original_max_position_embeddings"};
+  const bool other_activation = names_activation(family);
   for (const std::vector<Only>* list : {&family.only, &of_every_family()}) {
     for (const Only& each : *list) {
+      if (other_activation && list != &family.only && each.name == "hidden_act") continue;
       known.push_back(each.name);
       const auto at = root.find(each.name);
       // A family reads itself what it has a key for.

@@ -140,6 +140,8 @@ void drop_keys(Family& family, const std::vector<std::string>& names);
 const std::vector<Family>& families();
 /// The family by "architectures" and "model_type", of which one alone will do; null when none has them.
 const Family* find_family(const Json& root);
+/// Says what a file without a family names, and what is accepted.
+std::string why_no_family(const Json& root);
 const Family& family_of(const model::ModelConfig& config);
 
 /// Copies that released files repeat: of the embedding as head of a tied model, and whatever a family repeats. The
@@ -201,6 +203,7 @@ Family flex_olmo();
 Family gemma();
 Family gemma2();
 Family gemma3();
+Family gemma3_beside_pictures();
 Family gemma4();
 Family gemma4_beside_pictures();
 Family gemma4_unified_text();
@@ -258,7 +261,9 @@ Family olmoe();
 Family phi3();
 Family phimoe();
 Family qwen2();
+Family qwen2_5_vl();
 Family qwen2_moe();
+Family qwen2_vl();
 Family qwen3();
 Family qwen3_5();
 Family qwen3_5_beside_pictures();
@@ -266,6 +271,8 @@ Family qwen3_5_moe();
 Family qwen3_5_moe_beside_pictures();
 Family qwen3_moe();
 Family qwen3_next();
+Family qwen3_vl();
+Family qwen3_vl_moe();
 Family qwen4_exp();
 Family qwen4_exp_beside_pictures();
 Family sarvam_mla();

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/config/families/beside_pictures.h"
 #include "heddle/config/families/grouped_keys.h"
 #include "heddle/config/families/rope_json.h"
 #include "heddle/config/families/window_keys.h"
@@ -41,22 +42,26 @@ void refuse_no_window(const Json& root, const std::string& place) {
                formats::shown(*at));
 }
 
-// Old files name the activation as others do.
-void drop_old_activation(Json& root) {
-  if (root.value("hidden_act", Json()) == "gelu_pytorch_tanh") root.erase("hidden_act");
-}
-
 void rewrite_gemma(Json& root, const std::string& place) {
   refuse_old_scaling(root, place);
   refuse_no_window(root, place);
   flatten_rotation_by_layer(root, place, "rope_local_base_freq");
-  drop_old_activation(root);
 }
 
-void rewrite_2(Json& root, const std::string& place) {
-  refuse_no_window(root, place);
-  drop_old_activation(root);
+// Released files name only what differs from the smallest text model.
+void take_text_gemma3(Json& root, const std::string& place) {
+  take_text_config(root, place);
+  for (const auto& [name, size] : {std::pair{"vocab_size", 262208},
+                                   {"hidden_size", 2304},
+                                   {"intermediate_size", 9216},
+                                   {"num_hidden_layers", 26},
+                                   {"num_attention_heads", 8}}) {
+    if (root.value(name, Json()).is_null()) root[name] = size;
+  }
+  rewrite_gemma(root, place);
 }
+
+void rewrite_2(Json& root, const std::string& place) { refuse_no_window(root, place); }
 
 // The first release says "gelu" and means the approximation, as Transformers reads it.
 void rewrite_1(Json& root, const std::string&) {
@@ -160,7 +165,6 @@ bool holds_1(const ModelConfig& c) {
 Family common_gemma(const char* architecture, const char* model_type, ModelConfig base) {
   Family f = grouped_family(architecture, model_type, 1e-6, std::move(base));
   drop_keys(f, {"hidden_act"});
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   replace_keys(f, {key("tie_word_embeddings", "tie_word_embeddings", true)});
   f.derive = derive_gemma;
   return f;
@@ -218,6 +222,21 @@ Family gemma3() {
   f.rewrite = rewrite_gemma;
   f.holds = holds_gemma;
   f.presets = {{"gemma-3-270m", sized_gemma(640, 18, 2048)}, {"gemma-3-1b", sized_gemma(1152, 26, 6912)}};
+  return f;
+}
+
+// It is written as the text model.
+Family gemma3_beside_pictures() {
+  Family f = gemma3();
+  f.architecture = "Gemma3ForConditionalGeneration";
+  f.model_type = "gemma3";
+  drop_keys(f, {"final_logit_softcapping"});  // Transformers caps no logits here
+  f.rewrite = take_text_gemma3;
+  f.spelt = spelt_ahead_of_model;
+  f.also_spelt = spelt_beside_pictures;
+  f.passed_over = is_of_pictures;
+  f.holds = [](const ModelConfig&) { return false; };
+  f.presets.clear();
   return f;
 }
 

@@ -133,7 +133,7 @@ Family solar_open() {
   f.base.rope_theta = 1e6;
   drop_keys(f, {"partial_rotary_factor", "use_qk_norm", "first_k_dense_replace", "intermediate_size",
                 "num_nextn_predict_layers"});
-  require_keys(f, {"head_dim", "num_key_value_heads", "moe_intermediate_size"});
+  require_keys(f, {"moe_intermediate_size"});
   f.only = {is("first_k_dense_replace", 0, "every layer has experts"),
             off("use_qk_norm", "norms of queries and keys are not built")};
   f.read_besides = {"num_local_experts", "intermediate_size"};

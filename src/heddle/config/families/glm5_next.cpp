@@ -28,10 +28,7 @@ constexpr const char* kLinearGlm5 = "linear_attn_config";
 constexpr double kBoundGlm5 = -5;
 constexpr int64_t kEveryGlm5 = 4, kMostLayersGlm5 = 4096;
 
-// The words of layers with attention, of which the last one is the release's.
-bool attends_glm5(const Json& word) {
-  return word == "indexed_attention" || word == "full_attention" || word == "deepseek_sparse_attention";
-}
+bool attends_glm5(const Json& word) { return word == "indexed_attention" || word == "full_attention"; }
 
 void rewrite_glm5_next(Json& root, const std::string& place) {
   if (root.contains("text_config")) take_text_config(root, place);

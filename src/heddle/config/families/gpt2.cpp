@@ -195,8 +195,7 @@ Family gpt2() {
   };
   f.only = {is("scale_attn_weights", true, "scores without a scale are not built"),
             off("scale_attn_by_inverse_layer_idx", "scores scaled by their layer are not built"),
-            off("reorder_and_upcast_attn", "scores are fp32 in any case, in the usual order"),
-            off("add_cross_attention", "attention to another model is not built")};
+            off("reorder_and_upcast_attn", "scores are fp32 in any case, in the usual order")};
   f.read_besides = {"n_ctx",
                     "summary_type",
                     "summary_use_proj",

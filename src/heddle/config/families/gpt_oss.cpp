@@ -111,7 +111,6 @@ Family gpt_oss() {
   Family f = grouped_family("GptOssForCausalLM", "gpt_oss", 1e-5);
   f.base.attention_sinks = f.base.router_bias = f.base.experts_bias = true;
   f.base.rope_theta = 150000;
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   replace_keys(f, {rope_scaling()});
   f.keys.push_back(attention_bias_key(AttentionBias::all, true));
   f.keys.push_back(key("num_local_experts", "n_routed_experts", 128));

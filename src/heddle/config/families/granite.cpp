@@ -213,9 +213,8 @@ Family granite_moe_shared() {
 
 Family granite_swa() {
   Family f = common_granite("GraniteSWAForCausalLM", "granite_swa");
-  replace_keys(f,
-               {key("rms_norm_eps", "rms_norm_eps", 1e-5), key("tie_word_embeddings", "tie_word_embeddings", true),
-                key("num_key_value_heads", "num_key_value_heads", 4)});
+  replace_keys(
+      f, {key("rms_norm_eps", "rms_norm_eps", 1e-5), key("tie_word_embeddings", "tie_word_embeddings", true)});
   f.keys.push_back(key("mlp_bias", "mlp_bias", false));
   add_windows_granite(f);
   make_dense(f.base);

@@ -114,6 +114,13 @@ PublishedKey kv_heads_key(int64_t standard) {
           }};
 }
 
+PublishedKey head_dim_key(int64_t standard) {
+  return {.name = "head_dim", .ours = "head_dim", .read = [=](const JsonKeys& keys, ModelConfig& c) {
+            if (keys.contains("head_dim")) return read_head_dim(keys, c);
+            c.head_dim = standard;
+          }};
+}
+
 PublishedKey logits_factor_key(const char* name, double standard) {
   return {.name = name,
           .ours = "logits_divisor",

@@ -37,6 +37,8 @@ PublishedKey own_attention_bias_key(model::AttentionBias meant = model::Attentio
 PublishedKey cap_key(const char* name, const char* ours, double model::ModelConfig::*member, double standard);
 /// "num_key_value_heads": so many without the key, where null is a key for every head.
 PublishedKey kv_heads_key(int64_t standard);
+/// Null: heads share the width.
+PublishedKey head_dim_key(int64_t standard);
 /// A factor on logits, above 0.
 PublishedKey logits_factor_key(const char* name, double standard);
 /// All layers are dense.

@@ -169,7 +169,7 @@ Family hy_v3() {
   Family f = grouped_family("HYV3ForCausalLM", "hy_v3", 1e-5);
   f.base.qk_norm = f.base.sigmoid_scores = f.base.topk_bias = true;
   f.base.rope_theta = 11158840;
-  require_keys(f, {"head_dim", "num_key_value_heads"});
+  replace_keys(f, {key("initializer_range", "initializer_range", 0.006)});
   add_keys(f, {
                   attention_bias_key(model::AttentionBias::all),
                   mlp_layer_types_key(1),

@@ -79,14 +79,6 @@ std::optional<ReleasedPlace> stacked_hy_v4(const std::string& name, const std::v
   return stacked_expert(name, shape, experts, "mlp.experts.");
 }
 
-void take_text_hy_v4(Json& root, const std::string& place) {
-  take_text_config(root, place);
-  for (const char* section : {"rope_parameters", "rope_scaling"}) {
-    const auto at = root.find(section);
-    if (at != root.end() && at->is_object()) at->erase("mrope_section");
-  }
-}
-
 ModelConfig hy4_preview() {
   ModelConfig c;
   c.vocab_size = 120832;
@@ -220,7 +212,7 @@ Family hy_v4_beside_pictures() {
   Family f = hy_v4_like(hy4());
   f.architecture = "HYV4VLForConditionalGeneration";
   f.model_type = "hy_v4_vl";
-  f.rewrite = take_text_hy_v4;
+  f.rewrite = take_text_config;
   f.spelt = spelt_hy_v4_vl;
   f.also_spelt = [](std::string name) { return spelt_beside_pictures(std::move(name)); };
   f.passed_over = [](std::string_view name, const HasTensor&) {

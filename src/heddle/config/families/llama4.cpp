@@ -116,21 +116,9 @@ std::string spelt_llama4(std::string name) {
                                    {".mlp.", ".feed_forward."}});
 }
 
-// …mlp.experts.3.up_proj.weight [F, H] is the right half of the fourth matrix of …experts.gate_up_proj [E, H, 2F].
 std::optional<ReleasedPlace> stacked_llama4(const std::string& name, const std::vector<int64_t>& shape,
                                             int64_t experts, const JoinedRows&) {
-  const std::optional<ExpertName> of = expert_name(name);
-  if (!of || shape.size() != 2) return std::nullopt;
-  const bool down = of->tensor == "down_proj.weight", up = of->tensor == "up_proj.weight";
-  if (!down && !up && of->tensor != "gate_proj.weight") return std::nullopt;
-  const int64_t outputs = shape[0] * (down ? 1 : 2);
-  return ReleasedPlace{
-      .name = std::string(of->layer) + "feed_forward.experts." + (down ? "down_proj" : "gate_up_proj"),
-      .shape = {experts, shape[1], outputs},
-      .first = of->expert * shape[1] * outputs + (up ? shape[0] : 0),
-      .row_step = 1,
-      .column_step = outputs,
-      .is_whole = false};
+  return stacked_turned_expert(name, shape, experts, "feed_forward.experts.");
 }
 
 bool holds_llama4(const ModelConfig& c) {

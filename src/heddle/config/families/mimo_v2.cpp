@@ -136,7 +136,6 @@ Family mimo_v2_flash() {
                   key("norm_topk_prob", "norm_topk_prob", true, false),
                   key("routed_scaling_factor", "routed_scaling_factor", 1.0, 1.0),
               });
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   // Transformers would put it where rope_parameters is.
   drop_keys(f, {"rope_scaling"});
   f.keys.push_back(read_elsewhere("rope_parameters", rotation_by_layer_mimo_v2));  // flattened before

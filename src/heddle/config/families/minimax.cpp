@@ -103,7 +103,6 @@ ModelConfig text_01() {
 
 Family minimax() {
   Family f = grouped_family("MiniMaxForCausalLM", "minimax", 1e-5, base_minimax());
-  require_keys(f, {"num_key_value_heads"});
   add_keys(f, {
                   partial_rotary_key(1.0),
                   key("num_local_experts", "n_routed_experts", 8),

@@ -58,7 +58,6 @@ Family minimax_m2() {
   f.keys.push_back(partial_rotary_key(1.0));
   f.keys.push_back(key("num_local_experts", "n_routed_experts", 256));
   f.keys.push_back(key("num_experts_per_tok", "num_experts_per_tok", 8));
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   f.said = {"moe_intermediate_size", "first_k_dense_replace"};
   f.only = {is("use_qk_norm", true, "queries and keys are normed"),
             is("qk_norm_type", "per_layer", "queries and keys are normed over all heads"),

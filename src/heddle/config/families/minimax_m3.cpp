@@ -236,7 +236,6 @@ Family minimax_m3() {
   for (PublishedKey& each : f.keys) {
     if (each.name == "intermediate_size") each = key("intermediate_size", "moe_intermediate_size");
   }
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   add_keys(f, {key("dense_intermediate_size", "intermediate_size", 12288),
                shared_width_m3(),
                partial_rotary_key(1.0),

@@ -56,7 +56,6 @@ void complete_rotation(Json& root, const std::string&) {
 
 Family mistral() {
   Family f = grouped_family("MistralForCausalLM", "mistral", 1e-6);
-  require_keys(f, {"num_key_value_heads"});
   f.keys.push_back(window_of_all_layers(4096));
   f.holds = holds_mistral;
   f.derive = make_dense;
@@ -67,7 +66,6 @@ Family mistral() {
 Family cwm() {
   Family f = grouped_family("CwmForCausalLM", "cwm", 1e-5);
   f.base.rope_theta = 1e6;
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   add_keys(f, window_of_all_but_every_nth(8192, "", 4, 0, 1));
   f.rewrite = complete_rotation;
   f.derive = make_dense;

@@ -166,7 +166,6 @@ Family beside_pictures_mistral(Family f, void (*rewrite)(Json&, const std::strin
 
 Family ministral3() {
   Family f = grouped_family("Ministral3ForCausalLM", "ministral3", 1e-5);
-  require_keys(f, {"num_key_value_heads"});
   drop_keys(f, {"rope_scaling"});
   f.keys.push_back(window_of_all_layers(0));
   f.keys.push_back(query_scale_key());

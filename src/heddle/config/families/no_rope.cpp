@@ -85,7 +85,6 @@ void refuse_first_layers(const JsonKeys& keys, const ModelConfig& c) {
 Family smollm3() {
   Family f = grouped_family("SmolLM3ForCausalLM", "smollm3", 1e-6);
   f.base.rope_theta = 2e6;
-  require_keys(f, {"num_key_value_heads"});
   replace_keys(f, {key("tie_word_embeddings", "tie_word_embeddings", true)});
   f.keys.push_back(attention_bias_key(model::AttentionBias::all));
   f.keys.push_back(key("mlp_bias", "mlp_bias", false));
@@ -103,7 +102,6 @@ Family smollm3() {
 
 Family exaone4() {
   Family f = grouped_family("Exaone4ForCausalLM", "exaone4", 1e-5, exaone_base());
-  require_keys(f, {"num_key_value_heads"});
   for (PublishedKey& each : window_of_all_but_every_nth(4096, "sliding_window_pattern", 4)) {
     if (each.name == "sliding_window") {
       each.read = [read = each.read](const JsonKeys& keys, ModelConfig& c) {

@@ -139,6 +139,7 @@ Family olmo3() {
 Family flex_olmo() {
   Family f = common_olmo("FlexOlmoForCausalLM", "flex_olmo", NormPlaces::after);
   f.base.rope_theta = kTheta;
+  replace_keys(f, {key("rms_norm_eps", "rms_norm_eps", 1e-6)});
   add_experts(f, 7, 5);
   f.holds = [](const ModelConfig& c) {
     return follows(c, only_experts) && has_norms_of(c, NormPlaces::after) && !c.sigmoid_scores &&

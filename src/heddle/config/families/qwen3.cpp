@@ -14,7 +14,6 @@ using model::ModelConfig;
 Family common_qwen3(const char* architecture, const char* model_type) {
   Family f = grouped_family(architecture, model_type, 1e-6);
   f.base.qk_norm = true;
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   f.keys.push_back(own_attention_bias_key());
   f.adopt = adopt_router_loss;
   return f;
@@ -65,6 +64,8 @@ Family qwen3_moe() {
                   key("moe_intermediate_size"),
                   key("norm_topk_prob", "norm_topk_prob", false),
               });
+  f.only = {is("use_qk_norm", true, "queries and keys are normed"), off("qkv_bias", "attention_bias says it"),
+            off("shared_expert_intermediate_size", "shared experts are not built")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef"};
   f.rewrite = name_num_experts;
   f.holds = [](const ModelConfig& c) { return !c.is_latent() && c.has_experts(); };

@@ -53,7 +53,6 @@ Family common_qwen_moe(const char* architecture, const char* model_type) {
                   key("moe_intermediate_size"),
                   key("shared_expert_intermediate_size", "shared_intermediate_size"),
               });
-  require_keys(f, {"num_key_value_heads"});
   f.said = {"n_shared_experts"};
   f.only = {above_zero("shared_expert_intermediate_size")};
   f.read_besides = {"num_local_experts", "output_router_logits", "router_aux_loss_coef", "full_attention_interval"};
@@ -168,20 +167,6 @@ ModelConfig next_80b() {
   return c;
 }
 
-// Places of text in pictures say nothing of text alone.
-void drop_places_in_pictures(Json& root, const std::string&) {
-  for (const char* section : {"rope_parameters", "rope_scaling"}) {
-    const auto at = root.find(section);
-    if (at == root.end() || !at->is_object()) continue;
-    for (const char* name : {"mrope_section", "mrope_interleaved"}) at->erase(name);
-  }
-}
-
-void take_text_qwen_moe(Json& root, const std::string& place) {
-  take_text_config(root, place);
-  drop_places_in_pictures(root, place);
-}
-
 void derive_dense(ModelConfig& c) {
   c.first_k_dense_replace = c.num_hidden_layers + c.num_nextn_predict_layers;
   if (!c.recurs()) model::reset_foreign_keys(c);
@@ -243,7 +228,6 @@ ModelConfig experts_3_5(ModelConfig c, int64_t experts, int64_t chosen) {
 
 // Keys of Qwen3-Next's layers.
 void add_next_keys(Family& f) {
-  require_keys(f, {"head_dim"});
   add_keys(f, {
                   partial_rotary_key(0.25),
                   {.name = "layer_types",
@@ -278,14 +262,13 @@ void add_keys_of_3_5(Family& f) {
   f.only.push_back(off("mtp_use_dedicated_embeddings", "layers of further tokens share the embedding"));
   f.only.push_back(is("mlp_only_layers", Json::array(), "every layer is of one kind"));
   f.read_besides.insert(f.read_besides.end(), {"mamba_ssm_dtype", "full_attention_interval"});
-  f.rewrite = drop_places_in_pictures;
 }
 
 // The family whose folders hold a model of pictures too. It is written as the text model.
 Family beside_pictures(Family f, const char* architecture, const char* model_type) {
   f.architecture = architecture;
   f.model_type = model_type;
-  f.rewrite = take_text_qwen_moe;
+  f.rewrite = take_text_config;
   f.spelt = spelt_next_beside_pictures;
   f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("model.visual."); };
   f.holds = [](const ModelConfig&) { return false; };
@@ -319,7 +302,6 @@ Family qwen3_5() {
   Family f = grouped_family("Qwen3_5ForCausalLM", "qwen3_5_text", 1e-6, next_base());
   f.base.shared_expert_gate = false;
   f.base.n_shared_experts = f.base.shared_intermediate_size = 0;
-  require_keys(f, {"num_key_value_heads"});
   add_keys_of_3_5(f);
   f.derive = derive_dense;
   f.complete = count_dense_predictions;
@@ -336,10 +318,7 @@ Family qwen3_5_moe() {
   f.base = next_base();
   drop_keys(f, {"intermediate_size", "mlp_only_layers", "decoder_sparse_step"});
   add_keys_of_3_5(f);
-  f.rewrite = [](Json& root, const std::string& place) {
-    name_num_experts(root, place);
-    drop_places_in_pictures(root, place);
-  };
+  f.rewrite = name_num_experts;
   f.derive = derive_experts_3_5;
   f.read_besides.push_back("intermediate_size");
   f.said.insert(f.said.end(), {"norm_topk_prob", "first_k_dense_replace", "mlp_pattern"});

@@ -19,7 +19,9 @@ std::vector<std::string> known_keys(model::RopeType type) {
                                  "factor",
                                  "original_max_position_embeddings",
                                  "finetuned",
-                                 "partial_rotary_factor"};
+                                 "partial_rotary_factor",
+                                 "mrope_section",  // places in pictures: of text they are all one
+                                 "mrope_interleaved"};
   const auto also = [&](std::initializer_list<const char*> more) {
     names.insert(names.end(), more.begin(), more.end());
   };
@@ -65,16 +67,14 @@ std::string factors_text(const JsonKeys& rope, const std::string& name, const ch
 }
 
 // Without a factor it is the ratio of the lengths, with which the attention factor grows.
-void read_longrope(const JsonKeys& keys, const JsonKeys& rope, const std::string& name,
-                   model::RopeScaling& scaling) {
+void read_longrope(int64_t positions, const JsonKeys& rope, const std::string& name, model::RopeScaling& scaling) {
   scaling.short_factor = factors_text(rope, name, "short_factor");
   scaling.long_factor = factors_text(rope, name, "long_factor");
   scaling.short_mscale = rope.positive("short_mscale", 0);
   scaling.long_mscale = rope.positive("long_mscale", 0);
   if (scaling.short_mscale == 0) read_attention_factor(rope, name, scaling);
   if (rope.find("factor") == nullptr) {
-    scaling.factor =
-        std::max(1.0, keys.number("max_position_embeddings") / scaling.original_max_position_embeddings);
+    scaling.factor = std::max(1.0, static_cast<double>(positions) / scaling.original_max_position_embeddings);
   }
 }
 
@@ -124,16 +124,16 @@ void read_rope(const JsonKeys& keys, model::ModelConfig& c) {
   scaling.factor = *known == model::RopeType::longrope ? rope.number("factor", 1) : rope.number("factor");
   if (scaling.type != model::RopeType::linear) {
     // A key of that name outside goes before the one inside.
-    scaling.original_max_position_embeddings =
-        keys.number("original_max_position_embeddings",
-                    rope.number("original_max_position_embeddings", keys.number("max_position_embeddings")));
+    scaling.original_max_position_embeddings = keys.number(
+        "original_max_position_embeddings",
+        rope.number("original_max_position_embeddings", static_cast<double>(c.max_position_embeddings)));
   }
   if (scaling.type == model::RopeType::yarn) read_yarn(rope, name, scaling);
   if (scaling.type == model::RopeType::llama3) {
     scaling.low_freq_factor = rope.number("low_freq_factor");
     scaling.high_freq_factor = rope.number("high_freq_factor");
   }
-  if (scaling.type == model::RopeType::longrope) read_longrope(keys, rope, name, scaling);
+  if (scaling.type == model::RopeType::longrope) read_longrope(c.max_position_embeddings, rope, name, scaling);
   if (!(scaling.factor >= 1) || !(scaling.original_max_position_embeddings >= 1)) {
     config_error("{}: '{}factor' is {} and its original length {}, both must be at least 1", place, name,
                  scaling.factor, scaling.original_max_position_embeddings);

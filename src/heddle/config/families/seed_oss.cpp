@@ -20,7 +20,6 @@ model::ModelConfig large() {
 
 Family seed_oss() {
   Family f = grouped_family("SeedOssForCausalLM", "seed_oss", 1e-6);
-  require_keys(f, {"head_dim", "num_key_value_heads"});
   replace_keys(f, {key("attention_dropout", "attention_dropout", 0.1)});
   f.keys.push_back(key("residual_dropout", "residual_dropout", 0.1));
   f.keys.push_back(attention_bias_key(model::AttentionBias::qkv, true));

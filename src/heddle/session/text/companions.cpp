@@ -47,8 +47,11 @@ json json_in(const fs::path& folder, const char* name) {
 
 std::string text_of(const json& settings) { return settings.dump(2) + "\n"; }
 
+// A broken file is refused here, not when the trained weights leave with it.
 void keep(const fs::path& from, const fs::path& run, const char* name) {
-  if (holds(from, name) && !holds(run, name)) write_file((run / name).string(), text_in(from, name));
+  if (!holds(from, name) || holds(run, name)) return;
+  if (std::string_view(name).ends_with(".json")) json_in(from, name);
+  write_file((run / name).string(), text_in(from, name));
 }
 
 void keep_generation(const fs::path& from, const fs::path& run) {

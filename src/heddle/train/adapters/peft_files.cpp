@@ -233,11 +233,13 @@ void check_config(const std::string& path, const passes::Adapters& chosen) {
   if (config.value("use_rslora", nlohmann::json(false)) != nlohmann::json(chosen.rank_stabilized))
     refuse("use_rslora", fmt::format("lora.rslora, {}", chosen.rank_stabilized));
   if (config.value("bias", nlohmann::json("none")) != nlohmann::json("none")) refuse("bias", "\"none\"");
-  for (const char* key : {"use_dora", "lora_bias", "fan_in_fan_out", "alora_invocation_tokens"}) {
+  for (const char* key :
+       {"use_dora", "lora_bias", "fan_in_fan_out", "alora_invocation_tokens", "use_qalora", "use_bdlora"}) {
     const nlohmann::json found = config.value(key, nlohmann::json());
     if (!found.is_null() && found != nlohmann::json(false)) refuse(key, "false");
   }
-  for (const char* key : {"rank_pattern", "alpha_pattern", "modules_to_save"}) {
+  for (const char* key : {"rank_pattern", "alpha_pattern", "modules_to_save", "layer_replication",
+                          "trainable_token_indices", "arrow_config"}) {
     const nlohmann::json found = config.value(key, nlohmann::json());
     if (!found.is_null() && !found.empty()) refuse(key, "nothing");
   }
