@@ -111,9 +111,11 @@ def selecting(d, keys):
 
 
 def deepseek_v2(d):
-    experts = d.of(4, 6, 8)
-    return latent(d) | dict(topk_method="greedy", n_group=1, topk_group=1, n_routed_experts=experts,
-                            num_experts_per_tok=d.randint(1, experts), norm_topk_prob=False,
+    groups, each = d.of(1, 2, 3, 4), d.of(2, 3)
+    kept = d.randint(1, groups)
+    return latent(d) | dict(topk_method="greedy" if groups == 1 else "group_limited_greedy", n_group=groups,
+                            topk_group=kept, n_routed_experts=groups * each,
+                            num_experts_per_tok=d.randint(1, kept * each), norm_topk_prob=False,
                             routed_scaling_factor=d.of(1.0, 1.5))
 
 

@@ -515,6 +515,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   if (dice.one_in(2)) {
     c.n_group = 4;
     c.topk_group = 2;
+    c.group_score_top = Dice(number, "scores of groups").of({1, 2, 3});
   }
   c.routed_scaling_factor = 1.7;
   c.sequence_aux_loss_alpha = dice.one_in(2) ? 0.01 : 0;

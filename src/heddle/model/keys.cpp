@@ -602,6 +602,9 @@ const std::vector<Key>& keys() {
       also_called(
           {"moe_router_group_topk"},
           row<&C::topk_group>("topk_group", 1, 1 << 16, "Groups whose experts a token may choose.", Of::experts)),
+      row<&C::group_score_top>("group_score_top", 1, 1 << 16,
+                               "A group ranks by the sum of so many of its best scores (DeepSeek-V2: 1).",
+                               Of::experts),
       flag<&C::norm_topk_prob>("norm_topk_prob", "Gates of the chosen experts sum to one before scaling.",
                                Of::experts),
       also_called({"moe_apply_probs_on_input"},

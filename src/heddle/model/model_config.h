@@ -455,6 +455,7 @@ struct ModelConfig {
   bool expert_scales = false;       // a learned factor an expert on its gates (Gemma 4)
   int64_t n_group = 1;
   int64_t topk_group = 1;
+  int64_t group_score_top = 2;  // experts of a group by whose scores it is ranked (DeepSeek-V2: 1)
   bool norm_topk_prob = true;
   bool gates_on_inputs = false;        // a gate multiplies what its expert reads, not what it makes (Llama 4)
   bool shared_expert_average = false;  // the mean of routed and shared experts, not their sum (Command A+)

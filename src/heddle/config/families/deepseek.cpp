@@ -61,14 +61,16 @@ void rewrite_v2(Json& json, const std::string& place) {
                  formats::shown(json["scoring_func"]));
   }
   const Json method = or_default("topk_method", "greedy");
-  // group_limited_greedy ranks a group by its best expert; Heddle ranks it by its best two.
-  const bool all_groups = or_default("topk_group", 1) == or_default("n_group", 1);
-  if (method != "greedy" && !(method == "group_limited_greedy" && all_groups)) {
-    config_error("{}: 'topk_method' is {} with {} of {} groups, accepted is \"greedy\"", place,
-                 formats::shown(method), formats::shown(json["topk_group"]), formats::shown(json["n_group"]));
+  or_default("n_group", 1), or_default("topk_group", 1);
+  if (method == "greedy") {
+    json["n_group"] = json["topk_group"] = 1;
+  } else if (method == "group_limited_greedy") {
+    if (json["n_group"] != 1) json["heddle"].emplace("group_score_top", 1);
+  } else {
+    config_error("{}: 'topk_method' is {}, accepted are \"greedy\" and \"group_limited_greedy\"", place,
+                 formats::shown(method));
   }
   json["topk_method"] = "noaux_tc";
-  json["n_group"] = json["topk_group"] = 1;
   // The released code of V2 normalises gates and then does not scale them; Transformers scales and never
   // normalises.
   if (or_default("norm_topk_prob", false) != false) {
@@ -131,6 +133,24 @@ ModelConfig v2_lite() {
   c.sigmoid_scores = false;
   c.topk_bias = false;
   c.sequence_aux_loss_alpha = 0.001;
+  return c;
+}
+
+// DeepSeek-AI, arXiv 2405.04434, section 3.1, and the released config.json.
+ModelConfig v2() {
+  ModelConfig c = v2_lite();
+  c.hidden_size = 5120;
+  c.num_hidden_layers = 60;
+  c.intermediate_size = 12288;
+  c.num_attention_heads = 128;
+  c.q_lora_rank = 1536;
+  c.rope_scaling->mscale = c.rope_scaling->mscale_all_dim = 1;
+  c.n_routed_experts = 160;
+  c.moe_intermediate_size = 1536;
+  c.n_group = 8;
+  c.topk_group = 3;
+  c.group_score_top = 1;
+  c.routed_scaling_factor = 16;
   return c;
 }
 
@@ -309,7 +329,7 @@ Family deepseek_v2() {
   Family f = deepseek_v3();
   f.architecture = "DeepseekV2ForCausalLM";
   f.model_type = "deepseek_v2";
-  f.presets = {{"deepseek-v2-lite", v2_lite()}};
+  f.presets = {{"deepseek-v2", v2()}, {"deepseek-v2-lite", v2_lite()}};
   f.rewrite = rewrite_v2;
   f.adopt = adopt_v2;
   f.complete = count_prediction_layers;

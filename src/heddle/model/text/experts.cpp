@@ -69,7 +69,7 @@ Routing route(Writer& w, ValueId x_TH, const std::string& prefix) {
                                    {{"top_k", c.num_experts_per_tok},
                                     {"groups", c.n_group},
                                     {"top_groups", c.topk_group},
-                                    {"group_score_top", std::min<int64_t>(2, experts / c.n_group)}});
+                                    {"group_score_top", std::min(c.group_score_top, experts / c.n_group)}});
   r.experts = choice[0];
   r.row_of = choice[1];
   r.token_of = choice[2];
