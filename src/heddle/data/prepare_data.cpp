@@ -29,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kForm = 3;  // raised when what is written for the same input changes
+constexpr int kForm = 4;  // raised when what is written for the same input changes
 constexpr int64_t kMostRecordBytes = 1 << 20;
 
 // The path of the tokenizer that is there, or of one that is to be trained.
