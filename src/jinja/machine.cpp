@@ -181,7 +181,10 @@ Machine::Flow Machine::run(const Statement& s) {
     case Statement::Kind::macro: set(s.text, macro_here(s)); break;
     case Statement::Kind::call: write(text_of(call(*s.expression, macro_here(s)))); break;
     case Statement::Kind::generation: {
-      if (out_ != &rendered_.text) fail("generation stands where text is kept: in a macro or a set");
+      if (out_ != &rendered_.text) {
+        rendered_.unplaced = true;
+        return run(s.body);
+      }
       const size_t begin = out_->size();
       const Flow flow = run(s.body);
       rendered_.generated.emplace_back(begin, out_->size());

@@ -66,6 +66,7 @@ class Machine {
   struct Rendered {
     std::string text;
     std::vector<std::pair<size_t, size_t>> generated;  // bytes of {% generation %}
+    bool unplaced = false;                             // one stood where text is kept: in a macro or a set
     std::vector<Written> written;                      // in the order of the text; nothing empty
   };
   /// Looks which of the list's mappings each round of a loop writes.

@@ -233,6 +233,14 @@ TEST(ChatTemplate, ResultsWithinAnAnswersTurnAreNotLearnt) {
             (std::vector<std::string>{"So<call>rain</call>", "</end>", "No.</end>"}));
 }
 
+TEST(ChatTemplate, MarksWithinAMacroAreNotNeeded) {
+  const ChatTemplate chat = of_text(
+      "{% macro turn(m) %}{% generation %}{{ m.content }}</s>{% endgeneration %}{% endmacro %}"
+      "{% for m in messages %}<{{ m.role }}>{{ turn(m) }}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  EXPECT_EQ(targets_of(chat, talk({said("user", "a"), said("assistant", "b")})), std::vector<std::string>{"b</s>"});
+}
+
 TEST(ChatTemplate, MessagesAreThoseOfTransformers) {
   const ChatTemplate chat = of_text(
       "{% for m in messages %}{{ m.content is defined }} {{ m.keys()|list }} {{ m.reasoning_content }}|{% endfor "

@@ -285,6 +285,15 @@ TEST(Samples, FormsOfOtherTrainers) {
   refuses(pair(R"({"rejected_response": "Yes."})"), "needs messages");
 }
 
+TEST(Samples, ConversationsMayBeJsonText) {
+  EXPECT_EQ(read(R"({"messages": "[{\"role\": \"user\", \"content\": \"Rain?\"}, )"
+                 R"({\"role\": \"assistant\", \"content\": \"No.\"}]"})")
+                .samples,
+            Texts{kAsked + "{No.</s>}"});
+  refuses(read(R"({"messages": "Rain?"})"), "no sample");
+  refuses(read(R"({"messages": [{"role": "user", "content": 5}]})"), "messages[0]: the content is 5");
+}
+
 TEST(Samples, ThoughtsAreWrittenUnderAnyOfTheirNames) {
   ChatTemplate chat({.text = "{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}",
                      .tokens = {},

@@ -132,7 +132,10 @@ TEST(TokenizerFiles, VocabularyAndMergesAreATokenizer) {
   for (const PlainJson& token : json["added_tokens"]) added[token["content"].get<std::string>()] = token["id"];
   spill_tokenizer_files(folder / "added_tokens.json", added.dump());
   const std::string text = read_file(kFolderTokenizerFiles + "text.txt", 1 << 20);
-  const Tokenizer whole(read_tokenizer(kFolderTokenizerFiles + "gpt2.json"), "gpt2");
+  // Without more said, those that nothing calls special are found in normalized text.
+  PlainJson same = json;
+  for (PlainJson& token : same["added_tokens"]) token["normalized"] = !token["special"].get<bool>();
+  const Tokenizer whole(parse_tokenizer_json(same.dump(), "gpt2"), "gpt2");
   for (const std::string& path : {folder.path().string(), folder / "vocab.json", folder / "merges.txt"}) {
     const Tokenizer pair(read_tokenizer(path), path);
     EXPECT_EQ(Encoder(pair).encode(text), Encoder(whole).encode(text)) << path;

@@ -328,7 +328,7 @@ SpannedText ChatTemplate::conversation(const Talk& talk) const {
   if (talk.last_only && answers.size() > 1) answers.erase(answers.begin(), answers.end() - 1);
   std::erase_if(answers, [&](size_t i) { return i < talk.silent.size() && talk.silent[i]; });
 
-  if (marks_answers_) {
+  if (marks_answers_ && !made.unplaced) {
     // Takes the marked parts of the turns that are to be learnt; all of it where turns are not seen.
     const bool seen = std::any_of(spans.begin(), spans.end(), [](const auto& own) { return !own.empty(); });
     const bool all = talk.first == 0 && !talk.last_only && talk.silent.empty();

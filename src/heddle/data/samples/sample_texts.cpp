@@ -112,6 +112,15 @@ std::string instruction_key(const Fields& fields) {
   return "";
 }
 
+// The value that a text of JSON holds, as tables keep lists; null for another text.
+Json json_in(const std::string& text) {
+  try {
+    return formats::parse_python_json(text);
+  } catch (const ConfigError&) {
+    return nullptr;
+  }
+}
+
 bool role_is(const Json& message, std::string_view role) { return message["role"] == role; }
 
 // The tool calls' arguments as objects, where they are JSON texts; false where none is.
@@ -154,8 +163,11 @@ std::vector<SampleText> SampleTexts::of(const Document& line, SampleNotes* notes
       if (!keys_.weight.empty()) samples[0].weight = weight_of(fields, keys_.weight);
     }
     if (notes != nullptr) {
-      notes->add(fields.not_read());
-      for (const SampleText& sample : samples) notes->add(sample.not_written);
+      SampleNotes::add(fields.not_read(), notes->fields);
+      for (const SampleText& sample : samples) {
+        SampleNotes::add(sample.not_written, notes->fields);
+        SampleNotes::add(sample.speakers, notes->speakers);
+      }
     }
     return samples;
   } catch (const ConfigError& error) {
@@ -229,6 +241,9 @@ SampleText SampleTexts::conversation(Turns turns, size_t first, const Beside& be
   SampleText sample;
   sample.conversation = true;
   sample.not_written = not_written(talk.messages, beside);
+  for (const Json& message : talk.messages) sample.speakers.push_back(message["role"].get<std::string>());
+  if (std::find(sample.speakers.begin(), sample.speakers.end(), "assistant") != sample.speakers.end())
+    sample.speakers.clear();
   try {
     static_cast<SpannedText&>(sample) = chat_->conversation(talk);
   } catch (const ConfigError&) {
@@ -288,7 +303,11 @@ std::optional<Turns> SampleTexts::conversation_in(Fields& fields) const {
   std::vector<std::string> names{keys_.messages};
   if (keys_.messages == SampleKeys().messages) names.emplace_back("conversations");
   for (const std::string& name : names) {
-    if (is_talk(fields.look(name))) return turns(*fields.read(name), name);
+    const Json* found = fields.look(name);
+    const Json list = is_text(found) ? json_in(found->get_ref<const std::string&>()) : Json();
+    if (!is_talk(found) && !are_turns(list)) continue;
+    fields.read(name);
+    return turns(list.is_null() ? *found : list, name);
   }
   return std::nullopt;
 }

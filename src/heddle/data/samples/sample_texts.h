@@ -46,15 +46,17 @@ struct SampleText : SpannedText {
   bool conversation = false;             // written by a template, which says itself where it begins and ends
   float weight = 1;                      // of its targets
   std::vector<std::string> not_written;  // fields that the template has no place for
+  std::vector<std::string> speakers;     // of a conversation without an assistant
 };
 
 /// Notes about the samples besides their texts.
 struct SampleNotes {
   static constexpr size_t kMostNames = 64;
-  std::set<std::string> fields;  // that nothing read
-  void add(const std::vector<std::string>& names) {
+  std::set<std::string> fields;    // that nothing read
+  std::set<std::string> speakers;  // of conversations without an assistant
+  static void add(const std::vector<std::string>& names, std::set<std::string>& to) {
     for (const std::string& name : names) {
-      if (fields.size() < kMostNames) fields.insert(name);
+      if (to.size() < kMostNames) to.insert(name);
     }
   }
 };

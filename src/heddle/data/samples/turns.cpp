@@ -105,7 +105,7 @@ void take_values(Json& message, const std::string& place) {
 
 // A content as the template takes it.
 Json content_of(const Json& content, std::string_view role, bool parts, const std::string& place) {
-  if (content.is_object() && role != "tool")
+  if ((content.is_object() || content.is_number() || content.is_boolean()) && role != "tool")
     config_error("{}: the content is {}, a text or a list of parts is expected", place, shown(content));
   if (!content.is_array()) return content;
   std::string joined;
