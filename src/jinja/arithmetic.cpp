@@ -21,6 +21,22 @@ Value of_reals(Machine& machine, std::string_view sign, double a, double b) {
   return sign == "//" ? whole : a - whole * b;
 }
 
+// A text to add to one that counts as escaped.
+std::string for_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '\'': out += "&#39;"; break;
+      case '"': out += "&#34;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
 Value of_integers(Machine& machine, std::string_view sign, int64_t a, int64_t b) {
   int64_t made = 0;
   bool over = false;
@@ -57,7 +73,13 @@ Value Machine::arithmetic(std::string_view sign, const Value& a, const Value& b)
   }
   if (sign == "+" && a.is_text() && b.is_text()) {
     make(std::ssize(a.text()) + std::ssize(b.text()));
-    return a.text() + b.text();
+    if (a.is_safe() == b.is_safe()) {
+      std::string both = a.text() + b.text();
+      return a.is_safe() ? Value::safe(std::move(both)) : Value(std::move(both));
+    }
+    const std::string other = for_html(a.is_safe() ? b.text() : a.text());
+    make(std::ssize(other));
+    return Value::safe(a.is_safe() ? a.text() + other : other + b.text());
   }
   if (sign == "+" && a.is_list() && b.is_list() && a.is_tuple() == b.is_tuple()) {
     step(std::ssize(a.items()) + std::ssize(b.items()));

@@ -55,7 +55,10 @@ Value Machine::evaluate(const Expression& e) {
       const Value value = part(0);
       return test(e.word, value, arguments_of(e.arguments));
     }
-    case Kind::negate: return arithmetic("-", int64_t{0}, part(0));
+    case Kind::negate: {
+      const Value value = part(0);
+      return value.is_real() ? Value(-value.real()) : arithmetic("-", int64_t{0}, value);
+    }
     case Kind::plus: return arithmetic("+", int64_t{0}, part(0));
     case Kind::not_: return !part(0).truth();
     case Kind::and_: {
@@ -142,7 +145,12 @@ Arguments Machine::arguments_of(const std::vector<Argument>& arguments) {
   Arguments all;
   for (const Argument& argument : arguments) {
     Value value = evaluate(*argument.value);
-    if (argument.name.empty()) {
+    if (argument.spread == Argument::Spread::items) {
+      for (Value& item : items_of(value)) all.placed.push_back(std::move(item));
+    } else if (argument.spread == Argument::Spread::entries) {
+      if (!value.is_map()) fail(fmt::format("**: {} is no mapping", value.kind()));
+      for (const auto& [key, item] : value.entries()) all.named.emplace_back(want_text(key, "**"), item);
+    } else if (argument.name.empty()) {
       all.placed.push_back(std::move(value));
     } else {
       all.named.emplace_back(argument.name, std::move(value));
@@ -151,7 +159,7 @@ Arguments Machine::arguments_of(const std::vector<Argument>& arguments) {
   return all;
 }
 
-Value Machine::call(const Expression& e) {
+Value Machine::call(const Expression& e, Value caller) {
   const Expression& called = *e.parts[0];
   if (called.kind == Kind::name && called.word == kDay && find(called.word) == nullptr)
     return strftime(day_, *this, arguments_of(e.arguments));
@@ -163,12 +171,20 @@ Value Machine::call(const Expression& e) {
   }
   const Arguments arguments = arguments_of(e.arguments);
   line_ = e.line;
-  if (callable->macro != nullptr) return call_macro(*callable->macro, arguments);
-  return callable->function(*this, callable->self, arguments);
+  if (callable->macro != nullptr) return call_macro(*callable, arguments, std::move(caller));
+  if (!caller.is_undefined()) fail("call: a call of a macro is expected");
+  return run(*callable->function, callable->self, arguments);
 }
 
-Value Machine::call_macro(const Statement& macro, const Arguments& arguments) {
+Value Machine::run(const NamedFunction& function, const Value& self, const Arguments& arguments) {
+  if (arguments.count() > function.most)
+    fail(fmt::format("{}: {} arguments, at most {} are accepted", function.name, arguments.count(), function.most));
+  return function.function(*this, self, arguments);
+}
+
+Value Machine::call_macro(const Callable& called, const Arguments& arguments, Value caller) {
   const Deeper deeper(calls_, kMostCalls, *this, "macros call each other");
+  const Statement& macro = *called.macro;
   if (arguments.placed.size() > macro.parameters.size())
     fail(fmt::format("{} takes {} arguments, {} are given", escaped(macro.text, 60), macro.parameters.size(),
                      arguments.placed.size()));
@@ -177,8 +193,23 @@ Value Machine::call_macro(const Statement& macro, const Arguments& arguments) {
                      [&given = name](const Argument& p) { return p.name == given; }))
       fail(fmt::format("{} takes no '{}'", escaped(macro.text, 60), escaped(name, 60)));
   }
-  const size_t lowest = std::exchange(lowest_, scopes_.size());
+  if (called.scopes > scopes_.size()) fail(fmt::format("{} is called behind its end", escaped(macro.text, 60)));
+  const size_t lowest = std::exchange(lowest_, called.scopes > 0 ? called.lowest : scopes_.size());
+  std::vector<Scope> hidden;
+  if (called.scopes > 0) {
+    const auto first = scopes_.begin() + static_cast<ptrdiff_t>(called.scopes);
+    std::move(first, scopes_.end(), std::back_inserter(hidden));
+    scopes_.resize(called.scopes);
+  }
+  Value made = call_body(macro, arguments, std::move(caller));
+  std::move(hidden.begin(), hidden.end(), std::back_inserter(scopes_));
+  lowest_ = lowest;
+  return made;
+}
+
+Value Machine::call_body(const Statement& macro, const Arguments& arguments, Value caller) {
   scopes_.emplace_back();
+  set("caller", std::move(caller));
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const Argument& parameter = macro.parameters[i];
     const Value* given = arguments.find(i, parameter.name);
@@ -188,7 +219,6 @@ Value Machine::call_macro(const Statement& macro, const Arguments& arguments) {
   }
   std::string made = captured(macro.body);
   scopes_.pop_back();
-  lowest_ = lowest;
   return text(std::move(made));
 }
 
@@ -198,13 +228,13 @@ Value Machine::attribute(const Value& object, const std::string& name) {
     const auto at = space->members.find(name);
     return at == space->members.end() ? Value(Undefined{name}) : at->second;
   }
-  Function method = nullptr;
+  const NamedFunction* method = nullptr;
   if (object.is_map()) method = find_in(map_methods(), name);
   if (object.is_text()) method = find_in(text_methods(), name);
   if (object.is_list()) method = find_in(list_methods(), name);
   if (method != nullptr) {
     make(128);
-    return std::make_shared<const Callable>(Callable{.function = method, .self = object, .macro = nullptr});
+    return std::make_shared<const Callable>(Callable{.function = method, .self = object});
   }
   if (!object.is_map()) return Undefined{name};
   step(1 + std::ssize(object.entries()) / 8);
@@ -221,6 +251,7 @@ Value Machine::item(const Value& object, const Value& key) {
   if (key.is_text()) return attribute(object, key.text());
   if (!(object.is_list() || object.is_text()) || !(key.is_integer() || key.is_boolean()))
     return Undefined{text_of(key)};
+  if (object.is_lazy()) return Undefined{text_of(key)};
   const Letters letters(object.is_text() ? object.text() : std::string_view());
   if (object.is_text()) step(std::ssize(object.text()) / 8);
   const int64_t count = object.is_text() ? letters.count() : std::ssize(object.items());
@@ -234,16 +265,16 @@ Value Machine::item(const Value& object, const Value& key) {
 }
 
 Value Machine::filter(std::string_view name, const Value& value, const Arguments& arguments) {
-  const Function function = find_in(jinja::filters(), name);
+  const NamedFunction* function = find_in(jinja::filters(), name);
   if (function == nullptr) fail_name(jinja::filters(), "no filter", name);
   step(1 + value.weight() / 8);
-  return function(*this, value, arguments);
+  return run(*function, value, arguments);
 }
 
 bool Machine::test(std::string_view name, const Value& value, const Arguments& arguments) {
-  const Function function = find_in(jinja::tests(), name);
+  const NamedFunction* function = find_in(jinja::tests(), name);
   if (function == nullptr) fail_name(jinja::tests(), "no test", name);
-  return function(*this, value, arguments).truth();
+  return run(*function, value, arguments).truth();
 }
 
 bool Machine::contains(const Value& in, const Value& what) {

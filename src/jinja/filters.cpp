@@ -101,7 +101,7 @@ Value last(Machine& machine, const Value& v, const Args&) {
 }
 Value list(Machine& machine, const Value& v, const Args&) { return machine.list(machine.items_of(v)); }
 Value string(Machine& machine, const Value& v, const Args&) { return machine.text(machine.text_of(v)); }
-Value same(Machine&, const Value& v, const Args&) { return v; }
+Value safe(Machine& machine, const Value& v, const Args&) { return Value::safe(machine.text_of(v)); }
 
 Value integer(Machine&, const Value& v, const Args& a) {
   const Value otherwise = a.get(0, "default", int64_t{0});
@@ -132,29 +132,38 @@ Value real(Machine&, const Value& v, const Args& a) {
 Value reverse(Machine& machine, const Value& v, const Args&) {
   Values items = machine.items_of(v);
   std::reverse(items.begin(), items.end());
-  if (!v.is_text()) return machine.list(std::move(items));
+  if (!v.is_text()) return machine.lazy(std::move(items));
   std::string all;
   for (const Value& letter : items) all += letter.text();
   return machine.text(std::move(all));
 }
 
 Value items(Machine& machine, const Value& v, const Args&) {
-  if (v.is_undefined()) return machine.list({});
+  if (v.is_undefined()) return machine.lazy({});
   if (!v.is_map()) machine.fail(fmt::format("items: {} is no mapping", v.kind()));
   Values all;
   for (const auto& [key, value] : v.entries()) all.push_back(machine.list({key, value}, true));
-  return machine.list(std::move(all));
+  return machine.lazy(std::move(all));
 }
 
 Value tojson(Machine& machine, const Value& v, const Args& a) {
   const Value indent = a.get(1, "indent", None());
-  if (!a.get(2, "separators", None()).is_none()) machine.fail("tojson: separators are not accepted");
+  const Value between = a.get(2, "separators", None());
   const int64_t wide = indent.is_none() ? -1 : machine.want_integer(indent, "tojson");
   if (wide > 64) machine.fail("tojson: an indent above 64");
   machine.step(v.weight());
-  machine.make(v.weight() * (16 + (wide > 0 ? wide * v.depth() : 0)));
-  return machine.text(json_of(v, static_cast<int>(wide), a.get(3, "sort_keys", false).truth(),
-                              a.get(0, "ensure_ascii", false).truth()));
+  JsonForm form{.indent = static_cast<int>(wide),
+                .sorted = a.get(3, "sort_keys", false).truth(),
+                .ascii = a.get(0, "ensure_ascii", false).truth(),
+                .comma = wide >= 0 ? "," : ", "};
+  if (!between.is_none()) {
+    if (!between.is_list() || between.items().size() != 2) machine.fail("tojson: separators are two texts");
+    form.comma = machine.want_text(between.items()[0], "tojson");
+    form.colon = machine.want_text(between.items()[1], "tojson");
+  }
+  machine.make(v.weight() *
+               (16 + std::ssize(form.comma) + std::ssize(form.colon) + (wide > 0 ? wide * v.depth() : 0)));
+  return machine.text(json_of(v, form));
 }
 
 Value indent(Machine& machine, const Value& v, const Args& a) {
@@ -248,7 +257,7 @@ Value unique(Machine& machine, const Value& v, const Args& a) {
     keys.push_back(std::move(key));
     all.push_back(each);
   }
-  return machine.list(std::move(all));
+  return machine.lazy(std::move(all));
 }
 
 template <int sign>
@@ -275,6 +284,7 @@ Args from(const Args& a, size_t place) {
 
 Value map(Machine& machine, const Value& v, const Args& a) {
   Values all;
+  if (!v.truth()) return machine.lazy({});
   const Value* path = a.placed.empty() ? a.find(0, "attribute") : nullptr;
   const Value* otherwise = a.placed.empty() ? a.find(99, "default") : nullptr;
   for (const Value& each : machine.items_of(v)) {
@@ -285,13 +295,14 @@ Value map(Machine& machine, const Value& v, const Args& a) {
     Value got = at_path(machine, each, *path);
     all.push_back(got.is_undefined() && otherwise != nullptr ? *otherwise : std::move(got));
   }
-  return machine.list(std::move(all));
+  return machine.lazy(std::move(all));
 }
 
 template <bool kept, bool by_attribute>
 Value select(Machine& machine, const Value& v, const Args& a) {
   constexpr size_t first = by_attribute ? 1 : 0;
   Values all;
+  if (!v.truth()) return machine.lazy({});
   for (const Value& each : machine.items_of(v)) {
     const Value asked = by_attribute ? at_path(machine, each, a.get(0, "attribute", Value())) : each;
     const Value* test = first < a.placed.size() ? &a.placed[first] : nullptr;
@@ -300,44 +311,44 @@ Value select(Machine& machine, const Value& v, const Args& a) {
                            : machine.test(machine.want_text(*test, "select"), asked, from(a, first + 1));
     if (holds == kept) all.push_back(each);
   }
-  return machine.list(std::move(all));
+  return machine.lazy(std::move(all));
 }
 
 constexpr NamedFunction kFilters[] = {{"length", length},
                                       {"count", length},
-                                      {"trim", trim},
+                                      {"trim", trim, 1},
                                       {"upper", changed<upper>},
                                       {"lower", changed<lower>},
                                       {"capitalize", changed<capitalized>},
                                       {"title", changed<titled>},
-                                      {"default", default_},
-                                      {"d", default_},
-                                      {"replace", replace},
-                                      {"join", join},
+                                      {"default", default_, 2},
+                                      {"d", default_, 2},
+                                      {"replace", replace, 3},
+                                      {"join", join, 2},
                                       {"first", first},
                                       {"last", last},
                                       {"list", list},
                                       {"string", string},
-                                      {"safe", same},
-                                      {"int", integer},
-                                      {"float", real},
+                                      {"safe", safe},
+                                      {"int", integer, 1},
+                                      {"float", real, 1},
                                       {"reverse", reverse},
                                       {"items", items},
-                                      {"tojson", tojson},
-                                      {"indent", indent},
+                                      {"tojson", tojson, 4},
+                                      {"indent", indent, 3},
                                       {"abs", absolute},
-                                      {"round", round},
-                                      {"sum", sum},
-                                      {"sort", sort},
-                                      {"dictsort", dictsort},
-                                      {"unique", unique},
-                                      {"min", extreme<-1>},
-                                      {"max", extreme<1>},
-                                      {"map", map},
-                                      {"select", select<true, false>},
-                                      {"reject", select<false, false>},
-                                      {"selectattr", select<true, true>},
-                                      {"rejectattr", select<false, true>}};
+                                      {"round", round, 2},
+                                      {"sum", sum, 2},
+                                      {"sort", sort, 3},
+                                      {"dictsort", dictsort, 3},
+                                      {"unique", unique, 2},
+                                      {"min", extreme<-1>, 2},
+                                      {"max", extreme<1>, 2},
+                                      {"map", map, NamedFunction::kAny},
+                                      {"select", select<true, false>, NamedFunction::kAny},
+                                      {"reject", select<false, false>, NamedFunction::kAny},
+                                      {"selectattr", select<true, true>, NamedFunction::kAny},
+                                      {"rejectattr", select<false, true>, NamedFunction::kAny}};
 
 }  // namespace
 

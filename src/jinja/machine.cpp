@@ -34,15 +34,15 @@ Value Arguments::get(size_t place, std::string_view name, Value otherwise) const
   return found == nullptr ? std::move(otherwise) : *found;
 }
 
-Function find_in(std::span<const NamedFunction> table, std::string_view name) {
+const NamedFunction* find_in(std::span<const NamedFunction> table, std::string_view name) {
   const auto at = std::find_if(table.begin(), table.end(), [&](const NamedFunction& f) { return f.name == name; });
-  return at == table.end() ? nullptr : at->function;
+  return at == table.end() ? nullptr : &*at;
 }
 
 Machine::Machine(const Body& body, std::string place, std::vector<std::pair<std::string, Value>> globals)
     : body_(body), place_(std::move(place)), scopes_(2) {
   for (const NamedFunction& f : functions()) {
-    scopes_[0].emplace_back(f.name, std::make_shared<const Callable>(Callable{.function = f.function, .self = {}}));
+    scopes_[0].emplace_back(f.name, std::make_shared<const Callable>(Callable{.function = &f, .self = {}}));
   }
   for (auto& global : globals) scopes_[0].push_back(std::move(global));
 }
@@ -56,11 +56,12 @@ void Machine::watch(const Value& list) {
 void Machine::set_day(std::string day, bool asked_for) {
   day_ = std::move(day);
   if (!asked_for) return;
-  scopes_[0].emplace_back(
-      kDay, std::make_shared<const Callable>(Callable{
-                .function = [](Machine& machine, const Value&,
-                               const Arguments& arguments) { return strftime(machine.day_, machine, arguments); },
-                .self = {}}));
+  static constexpr NamedFunction kNow{kDay,
+                                      [](Machine& machine, const Value&, const Arguments& arguments) {
+                                        return strftime(machine.day_, machine, arguments);
+                                      },
+                                      1};
+  scopes_[0].emplace_back(kDay, std::make_shared<const Callable>(Callable{.function = &kNow, .self = {}}));
 }
 
 Machine::Rendered Machine::run() {
@@ -177,11 +178,13 @@ Machine::Flow Machine::run(const Statement& s) {
       assign(*s.target, made);
       break;
     }
-    case Statement::Kind::macro:
-      set(s.text, std::make_shared<const Callable>(Callable{.function = nullptr, .self = {}, .macro = &s}));
-      break;
+    case Statement::Kind::macro: set(s.text, macro_here(s)); break;
+    case Statement::Kind::call: write(text_of(call(*s.expression, macro_here(s)))); break;
     case Statement::Kind::generation: {
-      if (out_ != &rendered_.text) fail("generation stands where text is kept: in a macro or a set");
+      if (out_ != &rendered_.text) {
+        rendered_.unplaced = true;
+        return run(s.body);
+      }
       const size_t begin = out_->size();
       const Flow flow = run(s.body);
       rendered_.generated.emplace_back(begin, out_->size());
@@ -191,6 +194,16 @@ Machine::Flow Machine::run(const Statement& s) {
     case Statement::Kind::continue_: return Flow::next;
   }
   return Flow::on;
+}
+
+// One of the template itself sees the template's scopes, which lie below all others.
+Value Machine::macro_here(const Statement& macro) const {
+  const bool outermost = macro.kind == Statement::Kind::macro && scopes_.size() == 2;
+  return std::make_shared<const Callable>(Callable{.function = nullptr,
+                                                   .self = {},
+                                                   .macro = &macro,
+                                                   .lowest = lowest_,
+                                                   .scopes = outermost ? 0 : scopes_.size()});
 }
 
 Machine::Flow Machine::run_if(const Statement& s) {
@@ -215,8 +228,8 @@ Machine::Flow Machine::run_for(const Statement& s) {
   }
   const auto count = std::ssize(items);
   Namespace* loop = new_namespace();
-  loop->members["cycle"] =
-      std::make_shared<const Callable>(Callable{.function = cycle, .self = Value(loop), .macro = nullptr});
+  static constexpr NamedFunction kCycle{"cycle", cycle, NamedFunction::kAny};
+  loop->members["cycle"] = std::make_shared<const Callable>(Callable{.function = &kCycle, .self = Value(loop)});
   for (int64_t i = 0; i < count; ++i) {
     step();
     scopes_[own].clear();

@@ -32,15 +32,20 @@ struct Arguments {
 using Function = Value (*)(Machine& machine, const Value& self, const Arguments& arguments);
 
 struct NamedFunction {
+  static constexpr size_t kAny = 1000;
+
   std::string_view name;
   Function function;
+  size_t most = 0;  // arguments
 };
 
-/// A value that a template calls: a function of ours with the object it is bound to, or a macro.
+/// A value that a template calls: a function of ours with the object it is bound to, or a macro, which sees the
+/// scopes that it stands in. The body of a call is a macro too.
 struct Callable {
-  Function function = nullptr;
+  const NamedFunction* function = nullptr;
   Value self;
   const Statement* macro = nullptr;
+  size_t lowest = 0, scopes = 0;  // of a macro: the scopes that it sees; 0: the template's alone
 };
 
 class Machine {
@@ -61,6 +66,7 @@ class Machine {
   struct Rendered {
     std::string text;
     std::vector<std::pair<size_t, size_t>> generated;  // bytes of {% generation %}
+    bool unplaced = false;                             // one stood where text is kept: in a macro or a set
     std::vector<Written> written;                      // in the order of the text; nothing empty
   };
   /// Looks which of the list's mappings each round of a loop writes.
@@ -90,6 +96,10 @@ class Machine {
     make(std::ssize(items) * static_cast<int64_t>(sizeof(Value)));
     return Value::list(std::move(items), tuple);
   }
+  Value lazy(Values items) {
+    make(std::ssize(items) * static_cast<int64_t>(sizeof(Value)));
+    return Value::list(std::move(items), false, true);
+  }
   Namespace* new_namespace();
   /// Items that a loop over the value goes through. Fails for what has no items.
   Values items_of(const Value& value);
@@ -109,6 +119,7 @@ class Machine {
 
   Flow run(const Body& body);
   Flow run(const Statement& statement);
+  Value macro_here(const Statement& macro) const;
   Flow run_if(const Statement& statement);
   Flow run_for(const Statement& statement);
   Flow run_round(const Statement& statement, const Value& item);
@@ -120,8 +131,11 @@ class Machine {
 
   Value evaluate(const Expression& e);
   Value slice(const Expression& e);
-  Value call(const Expression& e);
-  Value call_macro(const Statement& macro, const Arguments& arguments);
+  /// ConfigError for more arguments than it takes.
+  Value run(const NamedFunction& function, const Value& self, const Arguments& arguments);
+  Value call(const Expression& e, Value caller = {});
+  Value call_macro(const Callable& called, const Arguments& arguments, Value caller);
+  Value call_body(const Statement& macro, const Arguments& arguments, Value caller);
   Arguments arguments_of(const std::vector<Argument>& arguments);
 
   const Body& body_;
@@ -164,6 +178,6 @@ std::span<const NamedFunction> functions();
 std::span<const NamedFunction> text_methods();
 std::span<const NamedFunction> map_methods();
 std::span<const NamedFunction> list_methods();
-Function find_in(std::span<const NamedFunction> table, std::string_view name);
+const NamedFunction* find_in(std::span<const NamedFunction> table, std::string_view name);
 
 }  // namespace heddle::jinja

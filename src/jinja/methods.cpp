@@ -2,6 +2,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "heddle/base/utf8.h"
 #include "jinja/letters.h"
@@ -34,10 +35,13 @@ bool is_letter(uint32_t c) {
 }
 
 std::string upper(std::string_view text) {
+  constexpr uint32_t kSharpS = 0xdf;  // Python makes two letters of it
   std::string out;
-  for (size_t at = 0; at < text.size();)
-    append_utf8(out,
-                static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(next_code_point(text, at)))));
+  for (size_t at = 0; at < text.size();) {
+    const uint32_t code = next_code_point(text, at);
+    append_utf8(
+        out, code == kSharpS ? code : static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code))));
+  }
   return out;
 }
 
@@ -107,14 +111,32 @@ Value strip(Machine& machine, const Value& self, const MethodArgs& arguments) {
   return machine.text(std::string(stripped(self.text(), letters_of(machine, arguments), left, right)));
 }
 
+// The part of a text that a method looks at, bounded by its second and third argument, and the letters before it;
+// nothing where it begins behind the end.
+std::optional<std::pair<std::string_view, int64_t>> part_of(Machine& machine, const std::string& text,
+                                                            const MethodArgs& arguments) {
+  if (arguments.count() < 2) return std::pair(std::string_view(text), int64_t{0});
+  const Letters letters(text);
+  machine.step(1 + std::ssize(text) / 8);
+  const auto bound = [&](size_t place, std::string_view name, int64_t otherwise) {
+    const Value given = arguments.get(place, name, None());
+    const int64_t at = given.is_none() ? otherwise : machine.want_integer(given, name);
+    return at < 0 ? std::max<int64_t>(0, at + letters.count()) : at;
+  };
+  const int64_t begin = bound(1, "start", 0), end = std::min(bound(2, "end", letters.count()), letters.count());
+  if (begin > end) return std::nullopt;
+  return std::pair(letters.part(begin, end), begin);
+}
+
 // Tests for one text or a tuple of them.
 template <bool at_end>
 Value affixed(Machine& machine, const Value& self, const MethodArgs& arguments) {
+  const auto part = part_of(machine, self.text(), arguments);
   const Value given = arguments.get(0, at_end ? "suffix" : "prefix", Value());
   const Values all = given.is_tuple() ? given.items() : Values{given};
   return std::any_of(all.begin(), all.end(), [&](const Value& each) {
     const std::string& text = machine.want_text(each, at_end ? "endswith" : "startswith");
-    return at_end ? self.text().ends_with(text) : self.text().starts_with(text);
+    return part && (at_end ? part->first.ends_with(text) : part->first.starts_with(text));
   });
 }
 
@@ -210,16 +232,20 @@ Value partition(Machine& machine, const Value& self, const MethodArgs& arguments
 template <bool from_end>
 Value found(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const std::string& what = machine.want_text(arguments.get(0, "sub", Value()), "find");
-  const size_t at = from_end ? self.text().rfind(what) : self.text().find(what);
+  const auto part = part_of(machine, self.text(), arguments);
+  if (!part) return int64_t{-1};
+  const size_t at = from_end ? part->first.rfind(what) : part->first.find(what);
   if (at == std::string::npos) return int64_t{-1};
-  return Letters(std::string_view(self.text()).substr(0, at)).count();
+  return part->second + Letters(part->first.substr(0, at)).count();
 }
 
 Value counted(Machine& machine, const Value& self, const MethodArgs& arguments) {
   const std::string& what = machine.want_text(arguments.get(0, "sub", Value()), "count");
-  if (what.empty()) return Letters(self.text()).count() + 1;
+  const auto part = part_of(machine, self.text(), arguments);
+  if (!part) return int64_t{0};
+  if (what.empty()) return Letters(part->first).count() + 1;
   int64_t count = 0;
-  for (size_t at = 0; (at = self.text().find(what, at)) != std::string::npos; at += what.size()) ++count;
+  for (size_t at = 0; (at = part->first.find(what, at)) != std::string::npos; at += what.size()) ++count;
   return count;
 }
 
@@ -295,23 +321,23 @@ Value index_of(Machine& machine, const Value& self, const MethodArgs& arguments)
   machine.fail("index: the list holds no such value");
 }
 
-constexpr NamedFunction kText[] = {{"strip", strip<true, true>},
-                                   {"lstrip", strip<true, false>},
-                                   {"rstrip", strip<false, true>},
-                                   {"startswith", affixed<false>},
-                                   {"endswith", affixed<true>},
-                                   {"removeprefix", removed_affix<false>},
-                                   {"removesuffix", removed_affix<true>},
-                                   {"split", split},
-                                   {"rsplit", rsplit},
-                                   {"splitlines", splitlines},
-                                   {"partition", partition<false>},
-                                   {"rpartition", partition<true>},
-                                   {"find", found<false>},
-                                   {"rfind", found<true>},
-                                   {"count", counted},
-                                   {"replace", text_replace},
-                                   {"join", text_join},
+constexpr NamedFunction kText[] = {{"strip", strip<true, true>, 1},
+                                   {"lstrip", strip<true, false>, 1},
+                                   {"rstrip", strip<false, true>, 1},
+                                   {"startswith", affixed<false>, 3},
+                                   {"endswith", affixed<true>, 3},
+                                   {"removeprefix", removed_affix<false>, 1},
+                                   {"removesuffix", removed_affix<true>, 1},
+                                   {"split", split, 2},
+                                   {"rsplit", rsplit, 2},
+                                   {"splitlines", splitlines, 1},
+                                   {"partition", partition<false>, 1},
+                                   {"rpartition", partition<true>, 1},
+                                   {"find", found<false>, 3},
+                                   {"rfind", found<true>, 3},
+                                   {"count", counted, 3},
+                                   {"replace", text_replace, 3},
+                                   {"join", text_join, 1},
                                    {"title", title},
                                    {"upper", text_changed<upper>},
                                    {"lower", text_changed<lower>},
@@ -319,8 +345,8 @@ constexpr NamedFunction kText[] = {{"strip", strip<true, true>},
                                    {"isspace", all_are<is_space>},
                                    {"isdigit", all_are<is_digit>},
                                    {"isalpha", all_are<is_letter>}};
-constexpr NamedFunction kMap[] = {{"keys", parts<0>}, {"values", parts<1>}, {"items", parts<2>}, {"get", get}};
-constexpr NamedFunction kList[] = {{"count", count_of}, {"index", index_of}};
+constexpr NamedFunction kMap[] = {{"keys", parts<0>}, {"values", parts<1>}, {"items", parts<2>}, {"get", get, 2}};
+constexpr NamedFunction kList[] = {{"count", count_of, 1}, {"index", index_of, 1}};
 
 }  // namespace
 

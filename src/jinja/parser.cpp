@@ -78,6 +78,7 @@ class Parser : TokenReader {
     if (word == "for") return for_block(s);
     if (word == "set") return set_block(s);
     if (word == "macro") return macro_block(s);
+    if (word == "call") return call_block(s);
     if (word == "generation") {
       s.kind = Statement::Kind::generation;
       end_block();
@@ -89,10 +90,11 @@ class Parser : TokenReader {
       s.kind = word == "break" ? Statement::Kind::break_ : Statement::Kind::continue_;
       return end_block();
     }
-    fail(fmt::format("no statement '{}'; accepted are if, for, set, macro, generation, break, continue, raw{}",
-                     escaped(word, 40),
-                     did_you_mean(word, {"if", "for", "set", "macro", "generation", "break", "continue", "raw",
-                                         "elif", "else", "endif", "endfor", "endset", "endmacro"})));
+    fail(fmt::format(
+        "no statement '{}'; accepted are if, for, set, macro, call, generation, break, continue, raw{}",
+        escaped(word, 40),
+        did_you_mean(word, {"if", "for", "set", "macro", "call", "generation", "break", "continue", "raw", "elif",
+                            "else", "endif", "endfor", "endset", "endmacro", "endcall"})));
   }
 
   void if_block(Statement& s) {
@@ -143,16 +145,38 @@ class Parser : TokenReader {
   void macro_block(Statement& s) {
     s.kind = Statement::Kind::macro;
     s.text = want_name("a macro's name");
+    s.parameters = parameters();
+    end_block();
+    body_of_its_own(s, "endmacro");
+  }
+
+  // {% call name(…) %} or {% call(parameters) name(…) %}: the macro gets the body as `caller`.
+  void call_block(Statement& s) {
+    s.kind = Statement::Kind::call;
+    s.text = "caller";
+    if (is_sign("(")) s.parameters = parameters();
+    s.expression = expression();
+    if (s.expression->kind != TokenKind::call) fail("call: a call of a macro is expected");
+    end_block();
+    body_of_its_own(s, "endcall");
+  }
+
+  std::vector<Argument> parameters() {
+    std::vector<Argument> all;
     want_sign("(");
     while (!take_sign(")")) {
-      Argument& parameter = s.parameters.emplace_back();
+      Argument& parameter = all.emplace_back();
       parameter.name = want_name("a parameter");
       if (take_sign("=")) parameter.value = expression();
       if (!is_sign(")")) want_sign(",");
     }
-    end_block();
+    return all;
+  }
+
+  // No loop around it may be left from within.
+  void body_of_its_own(Statement& s, std::string_view end) {
     const int loops = std::exchange(loops_, 0);
-    s.body = until("endmacro");
+    s.body = until(end);
     loops_ = loops;
   }
 
@@ -430,10 +454,13 @@ class Parser : TokenReader {
     std::vector<Argument> all;
     want_sign("(");
     while (!take_sign(")")) {
-      if (is_sign("*") || is_sign("**")) fail("* and ** before arguments are not accepted");
       Argument& argument = all.emplace_back();
-      if (is(Token::Kind::name) && peek(1) != nullptr && peek(1)->kind == Token::Kind::sign &&
-          peek(1)->text == "=") {
+      if (take_sign("*")) {
+        argument.spread = Argument::Spread::items;
+      } else if (take_sign("**")) {
+        argument.spread = Argument::Spread::entries;
+      } else if (is(Token::Kind::name) && peek(1) != nullptr && peek(1)->kind == Token::Kind::sign &&
+                 peek(1)->text == "=") {
         argument.name = peek()->text;
         at_ += 2;
       } else if (all.size() > 1 && !all[all.size() - 2].name.empty()) {

@@ -33,8 +33,10 @@ struct Expression;
 using Node = std::unique_ptr<Expression>;
 
 struct Argument {
-  std::string name;  // empty: by its place
+  enum class Spread : uint8_t { none, items, entries };  // * before a list, ** before a mapping
+  std::string name;                                      // empty: by its place
   Node value;
+  Spread spread = Spread::none;
 };
 
 struct Expression {
@@ -73,11 +75,11 @@ struct Statement;
 using Body = std::vector<std::unique_ptr<Statement>>;
 
 struct Statement {
-  enum class Kind : uint8_t { data, print, if_, for_, set, set_block, macro, generation, break_, continue_ };
+  enum class Kind : uint8_t { data, print, if_, for_, set, set_block, macro, call, generation, break_, continue_ };
   Kind kind = Kind::data;
   int line = 1;
   std::string text;            // of data; a macro's name
-  Node expression, condition;  // printed, assigned, looped over; of a loop: which items
+  Node expression, condition;  // printed, assigned, looped over, called; of a loop: which items
   Node target;                 // a name, a tuple of names, an attribute of a namespace
   std::vector<Argument> parameters;
   std::vector<std::pair<Node, Body>> branches;  // of an if; a null condition is else

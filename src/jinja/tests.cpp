@@ -23,6 +23,11 @@ template <bool equal>
 Value equals(Machine& machine, const Value& v, const TestArgs& a) {
   return machine.equal(v, other(machine, a)) == equal;
 }
+// A boolean is not the same as a number that equals it.
+Value same(Machine& machine, const Value& v, const TestArgs& a) {
+  const Value& with = other(machine, a);
+  return v.is_boolean() == with.is_boolean() && v.is_real() == with.is_real() && machine.equal(v, with);
+}
 template <int low, int high>
 Value ordered(Machine& machine, const Value& v, const TestArgs& a) {
   const auto order = machine.compared(v, other(machine, a));
@@ -58,24 +63,24 @@ constexpr NamedFunction kTests[] = {
     {"sequence", is<[](const Value& v) { return v.is_text() || v.is_list() || v.is_map() || v.is_undefined(); }>},
     {"iterable", is<[](const Value& v) { return v.is_text() || v.is_list() || v.is_map() || v.is_undefined(); }>},
     {"callable", is<[](const Value& v) { return v.callable() != nullptr; }>},
-    {"==", equals<true>},
-    {"!=", equals<false>},
-    {"<", ordered<-1, -1>},
-    {"<=", ordered<-1, 0>},
-    {">", ordered<1, 1>},
-    {">=", ordered<0, 1>},
-    {"eq", equals<true>},
-    {"equalto", equals<true>},
-    {"sameas", equals<true>},
-    {"ne", equals<false>},
-    {"lt", ordered<-1, -1>},
-    {"lessthan", ordered<-1, -1>},
-    {"le", ordered<-1, 0>},
-    {"gt", ordered<1, 1>},
-    {"greaterthan", ordered<1, 1>},
-    {"ge", ordered<0, 1>},
-    {"in", in},
-    {"divisibleby", divisible},
+    {"==", equals<true>, 1},
+    {"!=", equals<false>, 1},
+    {"<", ordered<-1, -1>, 1},
+    {"<=", ordered<-1, 0>, 1},
+    {">", ordered<1, 1>, 1},
+    {">=", ordered<0, 1>, 1},
+    {"eq", equals<true>, 1},
+    {"equalto", equals<true>, 1},
+    {"sameas", same, 1},
+    {"ne", equals<false>, 1},
+    {"lt", ordered<-1, -1>, 1},
+    {"lessthan", ordered<-1, -1>, 1},
+    {"le", ordered<-1, 0>, 1},
+    {"gt", ordered<1, 1>, 1},
+    {"greaterthan", ordered<1, 1>, 1},
+    {"ge", ordered<0, 1>, 1},
+    {"in", in, 1},
+    {"divisibleby", divisible, 1},
     {"odd", parity<1>},
     {"even", parity<0>},
     {"upper", cased<upper, lower>},
@@ -109,7 +114,15 @@ Value space(Machine& machine, const Value&, const TestArgs& a) {
 
 Value dictionary(Machine& machine, const Value&, const TestArgs& a) {
   Entries entries;
-  if (!a.placed.empty() && a.placed[0].is_map()) entries = a.placed[0].entries();
+  if (!a.placed.empty() && a.placed[0].is_map()) {
+    entries = a.placed[0].entries();
+  } else if (!a.placed.empty()) {
+    for (const Value& pair : machine.items_of(a.placed[0])) {
+      const Values both = machine.items_of(pair);
+      if (both.size() != 2) machine.fail("dict takes a mapping or pairs");
+      entries.emplace_back(both[0], both[1]);
+    }
+  }
   machine.make(std::ssize(entries) * 128);
   for (const auto& [name, value] : a.named) {
     const auto same = [&key = name](const auto& own) { return own.first.is_text() && own.first.text() == key; };
@@ -126,8 +139,10 @@ Value raise_exception(Machine& machine, const Value&, const TestArgs& a) {
   machine.fail(fmt::format("the template refuses: {}", escaped(machine.text_of(a.get(0, "message", "")), 300)));
 }
 
-constexpr NamedFunction kFunctions[] = {
-    {"range", range}, {"namespace", space}, {"dict", dictionary}, {"raise_exception", raise_exception}};
+constexpr NamedFunction kFunctions[] = {{"range", range, 3},
+                                        {"namespace", space, NamedFunction::kAny},
+                                        {"dict", dictionary, NamedFunction::kAny},
+                                        {"raise_exception", raise_exception, 1}};
 
 }  // namespace
 

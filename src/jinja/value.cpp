@@ -46,8 +46,6 @@ void json_string(const std::string& text, bool ascii, std::string& out) {
       if (letter.code > 0xffff) {
         out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((letter.code - 0x10000) >> 10),
                            0xdc00 + ((letter.code - 0x10000) & 0x3ff));
-      } else if (letter.code == 0x7f) {
-        out += '\x7f';
       } else {
         out += fmt::format("\\u{:04x}", static_cast<uint32_t>(letter.code));
       }
@@ -67,11 +65,10 @@ std::string json_key(const Value& key) {
   config_error("tojson: {} is no key of an object", key.kind());
 }
 
-void write_json(const Value& value, int indent, int level, bool sorted, bool ascii, std::string& out) {
+void write_json(const Value& value, const JsonForm& form, int level, std::string& out) {
   const auto line = [&](int at) {
-    if (indent >= 0) out += "\n" + std::string(static_cast<size_t>(indent * at), ' ');
+    if (form.indent >= 0) out += "\n" + std::string(static_cast<size_t>(form.indent * at), ' ');
   };
-  const std::string_view comma = indent >= 0 ? "," : ", ";
   if (value.is_none()) {
     out += "null";
   } else if (value.is_boolean()) {
@@ -81,30 +78,30 @@ void write_json(const Value& value, int indent, int level, bool sorted, bool asc
   } else if (value.is_number()) {
     out += text_of(value);
   } else if (value.is_text()) {
-    json_string(value.text(), ascii, out);
+    json_string(value.text(), form.ascii, out);
   } else if (value.is_list()) {
     out += '[';
     for (size_t i = 0; i < value.items().size(); ++i) {
-      if (i > 0) out += comma;
+      if (i > 0) out += form.comma;
       line(level + 1);
-      write_json(value.items()[i], indent, level + 1, sorted, ascii, out);
+      write_json(value.items()[i], form, level + 1, out);
     }
     if (!value.items().empty()) line(level);
     out += ']';
   } else if (value.is_map()) {
     std::vector<const std::pair<Value, Value>*> entries;
     for (const auto& entry : value.entries()) entries.push_back(&entry);
-    if (sorted) {
+    if (form.sorted) {
       std::stable_sort(entries.begin(), entries.end(),
                        [](const auto* a, const auto* b) { return json_key(a->first) < json_key(b->first); });
     }
     out += '{';
     for (size_t i = 0; i < entries.size(); ++i) {
-      if (i > 0) out += comma;
+      if (i > 0) out += form.comma;
       line(level + 1);
-      json_string(json_key(entries[i]->first), ascii, out);
-      out += ": ";
-      write_json(entries[i]->second, indent, level + 1, sorted, ascii, out);
+      json_string(json_key(entries[i]->first), form.ascii, out);
+      out += form.colon;
+      write_json(entries[i]->second, form, level + 1, out);
     }
     if (!entries.empty()) line(level);
     out += '}';
@@ -115,7 +112,7 @@ void write_json(const Value& value, int indent, int level, bool sorted, bool asc
 
 }  // namespace
 
-Value Value::list(Values items, bool tuple) {
+Value Value::list(Values items, bool tuple, bool lazy) {
   auto made = std::make_shared<List>();
   for (const Value& item : items) {
     made->depth = std::max(made->depth, 1 + item.depth());
@@ -124,8 +121,15 @@ Value Value::list(Values items, bool tuple) {
   bound(made->depth, made->weight);
   made->items = std::move(items);
   made->tuple = tuple;
+  made->lazy = lazy;
   Value value;
   value.v_ = std::shared_ptr<const List>(std::move(made));
+  return value;
+}
+
+Value Value::safe(std::string text) {
+  Value value(std::move(text));
+  value.safe_ = true;
   return value;
 }
 
@@ -159,7 +163,7 @@ bool Value::truth() const {
   if (is_integer()) return std::get<int64_t>(v_) != 0;
   if (is_real()) return std::get<double>(v_) != 0;
   if (is_text()) return !text().empty();
-  if (is_list()) return !items().empty();
+  if (is_list()) return is_lazy() || !items().empty();
   return !is_map() || !entries().empty();
 }
 
@@ -190,6 +194,7 @@ const Value* Value::find_word(std::string_view key) const {
 
 bool equal(const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
+    if (a.large() != nullptr && b.large() != nullptr) return *a.large() == *b.large();
     return a.is_real() || b.is_real() ? a.real() == b.real() : a.integer() == b.integer();
   }
   if (a.is_text() && b.is_text()) return a.text() == b.text();
@@ -233,6 +238,7 @@ std::string repr_of(const Value& value) {
   if (value.is_none()) return "None";
   if (value.is_boolean()) return value.truth() ? "True" : "False";
   if (value.is_integer()) return fmt::format("{}", value.integer());
+  if (const uint64_t* large = value.large()) return fmt::format("{}", *large);
   if (value.is_real()) return real_text(value.real());
   if (value.is_text()) {
     const std::string& text = value.text();
@@ -266,9 +272,9 @@ std::string repr_of(const Value& value) {
   config_error("{} cannot be written as text", value.kind());
 }
 
-std::string json_of(const Value& value, int indent, bool sorted, bool ascii) {
+std::string json_of(const Value& value, const JsonForm& form) {
   std::string out;
-  write_json(value, indent, 0, sorted, ascii, out);
+  write_json(value, form, 0, out);
   return out;
 }
 

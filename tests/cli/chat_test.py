@@ -53,6 +53,8 @@ class Chat(Program):
             done = self.prepare("refused", [line], status=2)
             self.assertIn(part, done.stderr)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        done = self.prepare("roles", [conversation(("user", "a"), ("model", "b"))], "--chat-template", TEMPLATES / "chatml.jinja", status=2)
+        self.assertIn("no message has the role assistant, there are model, user", done.stderr)
         done = self.prepare("mixed", [conversation(("assistant", "first"), ("user", "then"))], "--chat-template", TEMPLATES / "mixtral.jinja", status=2)
         self.assertIn("mixed.jsonl:1: ", done.stderr)
         self.assertIn("the template refuses: After the optional system message", done.stderr)

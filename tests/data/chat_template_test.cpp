@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "heddle/base/error.h"
@@ -195,6 +196,120 @@ TEST(ChatTemplate, AnOpenTurnEndsByTheNextMark) {
     EXPECT_TRUE(of_file(name).marks().closes_turns && of_file(name).marks().closes_last) << name;
 }
 
+TEST(ChatTemplate, ABeginningMayStandBehindOtherText) {
+  using Texts = std::vector<std::string>;
+  const std::string turn = "<|{{ m.role }}|>\n{{ m.content }}<end>\n";
+  const auto begun = talk({said("assistant", "a"), said("user", "b"), said("assistant", "c")});
+  // The first turn has what the template writes ahead of all turns; a prompt is only there behind a message.
+  const ChatTemplate ahead =
+      of_text("{% for m in messages %}{% if loop.first %}<s><|system|>\nHelp.<end>\n{% endif %}" + turn +
+              "{% if loop.last and add_generation_prompt %}<|assistant|>\n{% endif %}{% endfor %}");
+  EXPECT_EQ(targets_of(ahead, begun), (Texts{"a<end>\n", "c<end>\n"}));
+  // Blanks around it differ between a prompt and a turn.
+  const ChatTemplate blanks = of_text("{% for m in messages %}\n  " + turn +
+                                      "{% endfor %}{% if add_generation_prompt %} <|assistant|>\n\n{% endif %}");
+  EXPECT_EQ(targets_of(blanks, begun), (Texts{"a<end>\n", "c<end>\n"}));
+  // A prompt is written in any case.
+  const auto both = talk({said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")});
+  EXPECT_EQ(targets_of(of_text("{% for m in messages %}" + turn + "{% endfor %}{{ '<|assistant|>\n' }}"), both),
+            (Texts{"b<end>\n", "d<end>\n"}));
+  // An answer that begins with the same letters as a prompt's end has only begun there.
+  const ChatTemplate plain = of_text(
+      "{% for m in messages %}{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}Answer: {% endif %}");
+  EXPECT_EQ(targets_of(plain, talk({said("user", "a"), said("assistant", "An apple")})), Texts{"An apple\n"});
+}
+
+TEST(ChatTemplate, ResultsWithinAnAnswersTurnAreNotLearnt) {
+  const ChatTemplate scans = of_text(
+      "{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>{{ m.content }}"
+      "{% if m.tool_calls %}<call>{{ m.tool_calls[0].function.name }}</call>"
+      "{% for k in range(loop.index, messages|length) %}{% if messages[k].role == 'tool' %}"
+      "<result>{{ messages[k].content }}</result>{% endif %}{% endfor %}{% endif %}</end>{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  Json numbers = said("tool", "");
+  numbers["content"] = Json::parse(R"({"rain": 3})");
+  EXPECT_EQ(targets_of(scans, talk({said("user", "Rain?"), a_call("So"), said("tool", "no"), numbers,
+                                    said("assistant", "No.")})),
+            (std::vector<std::string>{"So<call>rain</call>", "</end>", "No.</end>"}));
+}
+
+TEST(ChatTemplate, MarksWithinAMacroAreNotNeeded) {
+  const ChatTemplate chat = of_text(
+      "{% macro turn(m) %}{% generation %}{{ m.content }}</s>{% endgeneration %}{% endmacro %}"
+      "{% for m in messages %}<{{ m.role }}>{{ turn(m) }}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  EXPECT_EQ(targets_of(chat, talk({said("user", "a"), said("assistant", "b")})), std::vector<std::string>{"b</s>"});
+}
+
+TEST(ChatTemplate, MessagesAreThoseOfTransformers) {
+  const ChatTemplate chat = of_text(
+      "{% for m in messages %}{{ m.content is defined }} {{ m.keys()|list }} {{ m.reasoning_content }}|{% endfor "
+      "%}");
+  Json null = said("assistant", "");
+  null["content"] = nullptr;
+  null["reasoning"] = "so";
+  EXPECT_EQ(chat.render({said("user", "a"), null}, false),
+            "True ['role', 'content'] |False ['thinking', 'role', 'reasoning', 'reasoning_content'] so|");
+}
+
+TEST(ChatTemplate, WritesWhatJinjaWrites) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"{% macro m(x) %}[{{ caller() }}{{ x }}]{% endmacro %}{% for i in [1, 2] %}{% call m('a') %}{{ i }}"
+       "{% endcall %}{% endfor %}",
+       "[1a][2a]"},
+      {"{% macro m() %}{{ caller(7) }}{{ caller(8) }}{% endmacro %}{% call(n) m() %}<{{ n }}>{% endcall %}",
+       "<7><8>"},
+      {"{% macro m(x) %}{% if x %}{% call m(x - 1) %}{{ x }}{{ caller is defined }}{% endcall %}{% else %}"
+       "{{ caller() }}{% endif %}{% endmacro %}{% call m(2) %}z{% endcall %}",
+       "1False"},
+      {"{% macro m(a, b, c=3) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ m(*[1, 2]) }}{{ m(1, **{'b': 5, 'c': 6}) }}",
+       "123156"},
+      {"{{ {'a': [1, 2]} | tojson(separators=(',', ':')) }}", "{\"a\":[1,2]}"},
+      {"{{ {'a': 1} | tojson(indent=1, separators=(';', '=')) }}", "{\n \"a\"=1\n}"},
+      {"{{ '\x7f' | tojson(ensure_ascii=true) }}", "\"\\u007f\""},
+      {"{{ '<'|safe + '<\"&' }}{{ '<' + '<'|safe }}{{ '<'|safe ~ '<' }}", "<&lt;&#34;&amp;&lt;<<<"},
+      {"{{ 'yes' if [] | select else 'no' }}{{ 'yes' if [] | select | list else 'no' }}", "yesno"},
+      {"{{ (['a'] | map('upper'))[0] }}{{ (['a'] | map('upper') | list)[0] }}", "A"},
+      {"{{ 'abcabc'.find('c', 3) }}{{ 'aéca'.find('a', -1) }}{{ 'abab'.count('b', 2, 3) }}"
+       "{{ 'abc'.startswith(('b', 'x'), 1) }}{{ 'abc'.endswith('b', 0, 2) }}{{ 'abc'.find('', 4) }}",
+       "530TrueTrue-1"},
+      {"{{ 1 is sameas true }}{{ true is sameas true }}{{ 1 is sameas 1 }}", "FalseTrueTrue"},
+      {"{{ -0.0 }} {{ dict([('a', 1)], b=2) }} {{ 'ß' | upper }}", "-0.0 {'a': 1, 'b': 2} ß"},
+      {"{% for i in [1, 2] %}{% macro m(x) %}{{ i }}{{ x }}{% endmacro %}{{ m('a') }}{% endfor %}", "1a2a"},
+      {"{{ none | selectattr('a') | list }}{{ none | map('upper') | list }}", "[][]"},
+  };
+  for (const auto& [text, made] : kCases) EXPECT_EQ(rendered(text, Json::array(), false, {}), made) << text;
+  const Json large = Json::parse(R"([{"role": "user", "content": 18446744073709551615}])");
+  EXPECT_EQ(rendered("{{ messages[0].content }} {{ messages | tojson }}", large, false, {}),
+            R"(18446744073709551615 [{"role": "user", "content": 18446744073709551615}])");
+  for (const char* wrong : {"{% macro m() %}{% endmacro %}{% call m %}{% endcall %}", "{{ '0x1f' | int(0, 16) }}",
+                            "{{ 'a' | upper(1) }}", "{{ 'a'.upper(1) }}", "{{ range(1, 2, 3, 4) }}"})
+    EXPECT_FALSE(rendered(wrong, Json::array(), false, {})) << wrong;
+}
+
+TEST(ChatTemplate, AnotherOneWritesConversationsWithTools) {
+  ScratchFolder folder;
+  std::ofstream(folder / "tokenizer_config.json")
+      << R"({"extra_special_tokens": {"boi": "<i>"}, "think_token": "<t>", "chat_template": [)"
+      << R"({"name": "tool_use", "template": "{{ boi }}{{ think_token }}{{ sep_token }}"},)"
+      << R"({"name": "default", "template": "plain"}]})";
+  std::ofstream(folder / "special_tokens_map.json") << R"({"sep_token": "<sep>"})";
+  const ChatTemplate chat = load_chat_template(chat_template_beside(folder.path()));
+  const Json tools = cases()["tools"];
+  EXPECT_EQ(chat.render(Json::array(), false), "plain");
+  EXPECT_EQ(chat.render(Json::array(), false, tools), "<i><t><sep>");
+  ScratchFolder kept;
+  keep_chat_template(chat, kept.path());
+  const ChatTemplate again = load_chat_template(chat_template_beside(kept.path()));
+  EXPECT_EQ(again.render(Json::array(), false, tools), "<i><t><sep>");
+  EXPECT_EQ(again.hash(), chat.hash());
+  ScratchFolder files;
+  std::filesystem::create_directory(files / "additional_chat_templates");
+  std::ofstream(files / "chat_template.jinja") << "plain";
+  std::ofstream(files / "additional_chat_templates/tool_use.jinja") << "tools";
+  EXPECT_EQ(load_chat_template(files / "chat_template.jinja").render(Json::array(), false, tools), "tools");
+}
+
 TEST(ChatTemplate, TheDayIsFixed) {
   const std::string unasked = "{{ strftime_now('%d %B %Y, %A %j %H:%M') }}";
   const std::string asks = "{% if strftime_now is defined %}{{ strftime_now('%Y-%m-%d') }}{% else %}own{% endif %}";
@@ -291,6 +406,9 @@ TEST(ChatTemplate, IsFoundBesideATokenizer) {
   EXPECT_EQ(load_chat_template(path).render(Json::array({1, 2}), false), "<b>2");
   keep_chat_template(load_chat_template(path), folder.path());
   EXPECT_EQ(load_chat_template(chat_template_beside(folder.path())).render(Json::array(), false), "<b>0");
+  // A file of this name that others wrote holds no tokens.
+  std::ofstream(folder / "chat_template.json") << R"({"chat_template": "{{ bos_token }}!"})";
+  EXPECT_EQ(load_chat_template(chat_template_beside(folder.path())).render(Json::array(), false), "<b>!");
 }
 
 }  // namespace

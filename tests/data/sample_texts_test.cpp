@@ -255,5 +255,60 @@ TEST(Samples, PairsOfConversations) {
   refuses(pair(R"({"chosen": "a", "rejected": [{"role": "assistant", "content": "b"}]})"), "no pair");
 }
 
+TEST(Samples, FormsOfOtherTrainers) {
+  EXPECT_EQ(read(R"({"query": "Rain?", "response": "No.", "history": [["a", "b"]]})").samples,
+            Texts{"<user>a</s><assistant>{b</s>}" + kAsked + "{No.</s>}"});
+  // LLaMA-Factory's parts hold values, thoughts and calls among them.
+  EXPECT_EQ(
+      read(R"({"messages": [{"role": "user", "loss_weight": 0.0, "content": [{"type": "text", "value": "Rain?"}]},)"
+           R"({"role": "assistant", "loss_weight": 1.0, "content": [{"type": "reasoning", "value": "so"},)"
+           R"({"type": "text", "value": "Look."}, {"type": "tool_call", "value": "{\"name\": \"f\", )"
+           R"(\"arguments\": {\"a\": 1}}"}]},)"
+           R"({"role": "assistant", "loss_weight": 0.0, "content": [{"type": "text", "value": "No."}]}]})")
+          .samples,
+      Texts{kAsked + "{Look.!f1</s>}<assistant>No.</s>"});
+  refuses(read(R"({"messages": [{"role": "user", "content": [{"type": "image_url", "value": "x"}]}]})"),
+          "messages[0]: a part of the content is of type \"image_url\"");
+  const Texts both{kAsked + "{No.</s>}", kAsked + "{Yes.</s>}"};
+  const std::string asked = R"({"role": "user", "content": "Rain?"})";
+  const std::string no = R"({"role": "assistant", "content": "No."})";
+  const std::string yes = R"({"role": "assistant", "content": "Yes."})";
+  EXPECT_EQ(
+      pair(R"({"input": {"messages": [)" + asked + R"(], "parallel_tool_calls": true}, "preferred_output": [)" +
+           no + R"(], "non_preferred_output": [)" + yes + "]}")
+          .samples,
+      both);
+  EXPECT_EQ(pair(R"({"messages": [)" + asked + ", " + no + R"(], "rejected_response": "Yes."})").samples, both);
+  EXPECT_EQ(pair(R"({"query": "Rain?", "response": "No.", "rejected_response": "Yes."})").samples, both);
+  refuses(pair(R"({"messages": [)" + asked + R"(], "rejected_response": "Yes."})"), "end with no answer");
+  refuses(pair(R"({"input": {}, "preferred_output": [], "non_preferred_output": []})"), "\"input\" has no");
+  refuses(pair(R"({"rejected_response": "Yes."})"), "needs messages");
+}
+
+TEST(Samples, ConversationsMayBeJsonText) {
+  EXPECT_EQ(read(R"({"messages": "[{\"role\": \"user\", \"content\": \"Rain?\"}, )"
+                 R"({\"role\": \"assistant\", \"content\": \"No.\"}]"})")
+                .samples,
+            Texts{kAsked + "{No.</s>}"});
+  refuses(read(R"({"messages": "Rain?"})"), "no sample");
+  refuses(read(R"({"messages": [{"role": "user", "content": 5}]})"), "messages[0]: the content is 5");
+}
+
+TEST(Samples, ThoughtsAreWrittenUnderAnyOfTheirNames) {
+  ChatTemplate chat({.text = "{% for m in messages %}{{ m.reasoning_content }}{{ m.content }}{% endfor %}",
+                     .tokens = {},
+                     .arguments = {},
+                     .day = ""},
+                    "chat");
+  SampleNotes notes;
+  const auto made =
+      SampleTexts({}, std::move(chat))
+          .of({R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "reasoning": "b", "content": "c"}]})",
+               "f", 1},
+              &notes);
+  EXPECT_EQ(made[0].text, "abc");
+  EXPECT_TRUE(notes.fields.empty());
+}
+
 }  // namespace
 }  // namespace heddle::data

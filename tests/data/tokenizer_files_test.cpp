@@ -132,7 +132,10 @@ TEST(TokenizerFiles, VocabularyAndMergesAreATokenizer) {
   for (const PlainJson& token : json["added_tokens"]) added[token["content"].get<std::string>()] = token["id"];
   spill_tokenizer_files(folder / "added_tokens.json", added.dump());
   const std::string text = read_file(kFolderTokenizerFiles + "text.txt", 1 << 20);
-  const Tokenizer whole(read_tokenizer(kFolderTokenizerFiles + "gpt2.json"), "gpt2");
+  // Without more said, those that nothing calls special are found in normalized text.
+  PlainJson same = json;
+  for (PlainJson& token : same["added_tokens"]) token["normalized"] = !token["special"].get<bool>();
+  const Tokenizer whole(parse_tokenizer_json(same.dump(), "gpt2"), "gpt2");
   for (const std::string& path : {folder.path().string(), folder / "vocab.json", folder / "merges.txt"}) {
     const Tokenizer pair(read_tokenizer(path), path);
     EXPECT_EQ(Encoder(pair).encode(text), Encoder(whole).encode(text)) << path;
@@ -174,6 +177,41 @@ TEST(TokenizerFiles, TiktokensAreKnownByOtherNames) {
   keep_tokenizer(files, folder / "kept");
   EXPECT_EQ(load_tokenizer(folder / "kept").hash(), files.hash());
   EXPECT_NE(refusal(folder.path()).find("holds none of"), std::string::npos);
+}
+
+TEST(TokenizerFiles, TekkenPutsSpecialTokensFirst) {
+  constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  PlainJson json{
+      {"config", {{"pattern", "\\p{L}+|."}, {"default_vocab_size", 261}, {"default_num_special_tokens", 4}}},
+      {"vocab", PlainJson::array()}};
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string text{kDigits[byte >> 2], kDigits[(byte & 3) << 4], '=', '='};
+    json["vocab"].push_back({{"rank", byte}, {"token_bytes", text}});
+  }
+  json["vocab"].push_back({{"rank", 256}, {"token_bytes", "aGk="}});
+  json["vocab"].push_back({{"rank", 257}, {"token_bytes", "aW8="}});  // above the size
+  ScratchFolder folder;
+  spill_tokenizer_files(folder / "tekken.json", json.dump());
+  const TokenizerFiles files = load_tokenizer(folder.path());
+  const Tokenizer tokenizer(files.spec, "t");
+  EXPECT_EQ(tokenizer.vocabulary(), 261);
+  EXPECT_EQ(tokenizer.end_of_text(), 2);
+  EXPECT_EQ(Encoder(tokenizer).encode("<s>hio", AddedTokens::parse), (std::vector<TokenId>{1, 260, 'o' + 4}));
+  fs::create_directories(folder / "kept");
+  keep_tokenizer(files, folder / "kept");
+  EXPECT_EQ(load_tokenizer(folder / "kept").hash(), files.hash());
+  json["special_tokens"] = {{{"rank", 3}, {"token_str", "<x>"}}, {{"rank", 0}, {"token_str", "<y>"}}};
+  spill_tokenizer_files(folder / "tekken.json", json.dump());
+  const Tokenizer named(read_tokenizer(folder.path()), "t");
+  EXPECT_EQ(Encoder(named).encode("<x><y><SPECIAL_1>", AddedTokens::parse), (std::vector<TokenId>{3, 0, 1}));
+  json["config"]["default_vocab_size"] = 300;
+  spill_tokenizer_files(folder / "tekken.json", json.dump());
+  EXPECT_NE(refusal(folder.path()).find("tekken.json: vocab: 300 tokens"), std::string::npos)
+      << refusal(folder.path());
+  json["vocab"][1]["rank"] = 7;
+  json["config"]["default_vocab_size"] = 200;
+  spill_tokenizer_files(folder / "tekken.json", json.dump());
+  EXPECT_NE(refusal(folder.path()).find("tekken.json: vocab[1].rank: 1 is expected"), std::string::npos);
 }
 
 TEST(TokenizerFiles, ByteLevelVocabulariesMayLackBytesWhereATokenStandsForThem) {

@@ -134,7 +134,7 @@ TEST(Tokenizer, FindsAddedTokensOnlyWhenAsked) {
 
 TEST(Tokenizer, RefusesWhatIsNoVocabulary) {
   TokenizerSpec lacks_byte = bytes_only();
-  lacks_byte.tokens[7].clear();
+  lacks_byte.tokens['\t'].clear();
   EXPECT_THROW(Tokenizer{lacks_byte}, ConfigError);
   TokenizerSpec twice = bytes_only();
   twice.tokens.emplace_back("a");
@@ -154,7 +154,8 @@ TEST(SplitPattern, SaysClassesAndScriptsAsPcre2Does) {
   EXPECT_EQ(SplitPattern::translated("[a\\]&&[^\\p{Han}]]*x[b]"), "(?:(?![\\p{sc:Han}])[a\\]])*x[b]");
   EXPECT_EQ(SplitPattern::translated("[a&&[b]]|\\[&&[^c]"), "(?:(?=[b])[a])|\\[&&[^c]");
   EXPECT_EQ(SplitPattern::translated("\\P{^Latin}\\p{Lu}\\p{L}\\p{Any}"), "\\P{^sc:Latin}\\p{Lu}\\p{L}\\p{Any}");
-  for (const char* same : {"", "[", "[a[b]", "[a[b]c]", "[a&&b]", "[[a]&&[b]]", "\\", "\\p{"})
+  EXPECT_EQ(SplitPattern::translated("[^(\\s|[.,\\]])]+[a[b]c]"), "[^(\\s|.,\\])]+[abc]");
+  for (const char* same : {"", "[", "[a[b]", "[a[^b]c]", "[a[b-]c]", "[a&&b]", "[[a]&&[b]]", "\\", "\\p{"})
     EXPECT_EQ(SplitPattern::translated(same), same);
 }
 

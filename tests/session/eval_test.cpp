@@ -1,4 +1,5 @@
 // Tasks as they are read, and what bounds a share of right answers.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "heddle/session/eval/score.h"
@@ -18,6 +19,16 @@ TEST(Task, AChoiceIsAsLongAsTheHarnessCountsIt) {
   }
   EXPECT_EQ(lengths, (std::vector<size_t>{1, 8, 9, 4, 5, 5}));
   EXPECT_EQ(task.items[0].choices[0].continuation, " a");
+}
+
+TEST(Task, ArgumentsKeepTheirOrder) {
+  std::string line = R"({"target": 10, "acc": NaN, "arguments": {)";
+  for (int i = 0; i < 12; ++i)
+    line += (i > 0 ? ", " : "") + fmt::format(R"("gen_args_{}": {{"arg_0": "Q", "arg_1": " {}"}})", i, i);
+  const Task task = parse_task(line + "}}", "task");
+  ASSERT_EQ(task.items[0].choices.size(), 12U);
+  EXPECT_EQ(task.items[0].choices[10].continuation, " 10");
+  EXPECT_EQ(task.items[0].gold, 10U);
 }
 
 TEST(Share, IsBoundedWithinTheWhole) {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "heddle/base/error.h"
+#include "heddle/base/escaped.h"
 #include "heddle/base/files/fence.h"
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/hash.h"
@@ -29,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kForm = 3;  // raised when what is written for the same input changes
+constexpr int kForm = 4;  // raised when what is written for the same input changes
 constexpr int64_t kMostRecordBytes = 1 << 20;
 
 // The path of the tokenizer that is there, or of one that is to be trained.
@@ -274,11 +275,15 @@ void encode_samples(const Task& task, const Tokenizer& tokenizer, PreparedData& 
     use(unit);
   }
   data.unread.assign(notes.fields.begin(), notes.fields.end());
+  data.speakers.assign(notes.speakers.begin(), notes.speakers.end());
 }
 
 // Why no sample is left.
 [[noreturn]] void refuse_no_samples(const PreparedData& data, const std::string& folder) {
   std::string why;
+  if (!data.speakers.empty())
+    why += fmt::format("; no message has the role assistant, there are {}",
+                       escaped(fmt::format("{}", fmt::join(data.speakers, ", ")), 200));
   if (data.answers_left_out > 0)
     why += fmt::format(
         "; the template marks none of {} answers so that it can be distinguished from the rest: one with {{% "

@@ -38,15 +38,16 @@ struct PreparedData {
   /// else.
   double unigram_nats_per_token = 0;
   double unigram_bits_per_byte = 0;
-  int64_t targets = 0;              // of samples: ids that are targets of the loss
-  int64_t without_targets = 0;      // samples without an answer, which are dropped
-  int64_t answers_left_out = 0;     // that cannot be told apart in what the template writes
-  int64_t unwritten_messages = 0;   // of whose content the template writes nothing
-  std::string first_unwritten;      // the place of the first of them: file:line
-  std::vector<std::string> unread;  // fields of samples that mean nothing here
-  PassedOver passed_over;           // files and lines
-  std::string chat_date;            // the template's day; "": none
-  std::string end_of_text;          // the token behind each document; "" where no sample has it
+  int64_t targets = 0;                // of samples: ids that are targets of the loss
+  int64_t without_targets = 0;        // samples without an answer, which are dropped
+  int64_t answers_left_out = 0;       // that cannot be told apart in what the template writes
+  int64_t unwritten_messages = 0;     // of whose content the template writes nothing
+  std::string first_unwritten;        // the place of the first of them: file:line
+  std::vector<std::string> unread;    // fields of samples that mean nothing here
+  std::vector<std::string> speakers;  // of conversations without an assistant; not kept
+  PassedOver passed_over;             // files and lines
+  std::string chat_date;              // the template's day; "": none
+  std::string end_of_text;            // the token behind each document; "" where no sample has it
   bool was_up_to_date = false;
 };
 

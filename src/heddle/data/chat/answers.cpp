@@ -67,6 +67,8 @@ std::string_view last_word(std::string_view text) {
   return text;
 }
 
+std::string_view first_word(std::string_view text) { return text.substr(0, text.find_first_of(kBlankBytes)); }
+
 // The spans that were written of each message, in the order of the text.
 std::vector<std::vector<Span>> spans_of(const std::vector<Written>& written, size_t messages) {
   const bool own = std::any_of(written.begin(), written.end(), [](const Written& w) { return w.own; });
@@ -80,6 +82,28 @@ std::vector<std::vector<Span>> spans_of(const std::vector<Written>& written, siz
   std::vector<std::vector<Span>> spans(messages);
   for (const Written* w : kept) {
     if (w->item < messages) spans[w->item].emplace_back(w->begin, w->end);
+  }
+  return spans;
+}
+
+// Spans of an answer less the results of tools that its round writes too.
+std::vector<Span> without_results(std::vector<Span> spans, const std::vector<Written>& written,
+                                  const Json& messages, std::string_view text) {
+  for (const Written& w : written) {
+    const Json& message = messages[w.item];
+    if (is_answer(message) || has_role(message, "user") || has_role(message, "system")) continue;
+    const std::string content = content_of(message);
+    if (text.substr(w.begin, w.end - w.begin).find(last_word(content)) == std::string_view::npos) continue;
+    std::vector<Span> left;
+    for (const Span& span : spans) {
+      if (w.begin < span.first || w.end > span.second) {
+        left.push_back(span);
+        continue;
+      }
+      left.emplace_back(span.first, w.begin);
+      left.emplace_back(w.end, span.second);
+    }
+    spans = std::move(left);
   }
   return spans;
 }
@@ -131,9 +155,10 @@ size_t common_bytes(std::string_view a, std::string_view b) {
   return at;
 }
 
-size_t beginning_bytes(std::string_view turn, std::string_view beginning) {
+size_t beginning_bytes(std::string_view turn, std::string_view beginning, size_t most) {
   if (is_blank(beginning)) return turn.starts_with(beginning) ? beginning.size() : 0;
   const size_t first = std::min(turn.find_first_not_of(kBlankBytes), turn.size());
+  const size_t opens = beginning.find_first_not_of(kBlankBytes);
   for (size_t at = 0; at < beginning.size(); ++at) {
     const bool may_begin = at == 0 || beginning[at] == '<' || beginning[at] == '[' ||
                            kBlankBytes.find(beginning[at - 1]) != std::string_view::npos;
@@ -141,14 +166,19 @@ size_t beginning_bytes(std::string_view turn, std::string_view beginning) {
     if (!may_begin || is_blank(rest)) continue;
     if (turn.starts_with(rest)) return rest.size();
     if (turn.substr(first).starts_with(rest)) return first + rest.size();
-    if (at > 0) continue;
-    // The turn parts from it; where that is within a tag, before the tag.
-    size_t same = common_bytes(turn, rest);
-    const size_t opens = turn.substr(0, same).rfind('<'), closes = turn.substr(0, same).rfind('>');
-    if (opens != std::string_view::npos && (closes == std::string_view::npos || closes < opens)) same = opens;
-    if (!is_blank(turn.substr(0, same))) return same;
   }
-  return 0;
+  // Behind what the template writes ahead of a conversation's first turn.
+  const std::string_view whole = beginning.substr(opens);
+  const size_t inside = turn.find(whole);
+  if (inside != std::string_view::npos && inside + whole.size() <= most) return inside + whole.size();
+  // The turn parts from it: behind a mark or a blank; where that is within a tag, before the tag.
+  const std::string_view own = turn.substr(first);
+  size_t same = common_bytes(own, whole);
+  const size_t tag = own.substr(0, same).rfind('<'), closes = own.substr(0, same).rfind('>');
+  if (tag != std::string_view::npos && (closes == std::string_view::npos || closes < tag)) same = tag;
+  constexpr std::string_view kEndsMark = ">]: \t\r\n\v\f";
+  while (same > 0 && kEndsMark.find(own[same - 1]) == std::string_view::npos) --same;
+  return same > 0 ? first + same : 0;
 }
 
 TurnMarks ChatTemplate::find_marks() const {
@@ -246,11 +276,14 @@ TurnMarks ChatTemplate::find_marks() const {
 }
 
 // The end of a prompt of the messages before an answer, for the answer to begin.
-std::string ChatTemplate::beginning_of_answer(const Talk& talk, size_t answer) const {
+std::string ChatTemplate::beginning_of_answer(const Talk& talk, size_t answer, std::string_view written) const {
   const Json before = part(talk.messages, answer);
   try {
-    return behind_what_both_have(run(before, true, talk.tools, talk.arguments).text,
-                                 run(before, false, talk.tools, talk.arguments).text);
+    const std::string prompt = run(before, true, talk.tools, talk.arguments).text;
+    const std::string said = run(before, false, talk.tools, talk.arguments).text;
+    // Some write a prompt's end in any case.
+    if (prompt == said && prompt.starts_with(written)) return prompt.substr(written.size());
+    return behind_what_both_have(prompt, said);
   } catch (const ConfigError&) {
     // It refuses a conversation that ends there.
   }
@@ -277,6 +310,7 @@ std::optional<Span> ChatTemplate::by_its_beginning(const Talk& talk, size_t answ
 }
 
 SpannedText ChatTemplate::conversation(const Talk& talk) const {
+  if (&of(talk.tools) != this) return of(talk.tools).conversation(talk);
   const Json& messages = talk.messages;
   Rendered made = run(messages, false, talk.tools, talk.arguments);
   SpannedText whole{.text = std::move(made.text), .targets = {}, .left_out = 0, .unwritten = 0};
@@ -294,7 +328,7 @@ SpannedText ChatTemplate::conversation(const Talk& talk) const {
   if (talk.last_only && answers.size() > 1) answers.erase(answers.begin(), answers.end() - 1);
   std::erase_if(answers, [&](size_t i) { return i < talk.silent.size() && talk.silent[i]; });
 
-  if (marks_answers_) {
+  if (marks_answers_ && !made.unplaced) {
     // Takes the marked parts of the turns that are to be learnt; all of it where turns are not seen.
     const bool seen = std::any_of(spans.begin(), spans.end(), [](const auto& own) { return !own.empty(); });
     const bool all = talk.first == 0 && !talk.last_only && talk.silent.empty();
@@ -323,13 +357,27 @@ SpannedText ChatTemplate::conversation(const Talk& talk) const {
         continue;
       }
     } else {
-      if (!beginning) beginning = beginning_of_answer(talk, i);
+      const std::string_view text = whole.text;
+      if (!beginning) {
+        // Templates may end no prompt ahead of all messages.
+        const auto later =
+            std::find_if(answers.begin(), answers.end(), [&](size_t a) { return a > 0 && !spans[a].empty(); });
+        beginning = later == answers.end()
+                        ? marks().answer
+                        : beginning_of_answer(talk, *later, text.substr(0, spans[*later].front().first));
+      }
       const auto text_of = [&](const Span& span) {
         return std::string_view(whole.text).substr(span.first, span.second - span.first);
       };
       // A loop that only looks at the messages may write blanks.
       if (own.size() > 1) std::erase_if(own, [&](const Span& span) { return is_blank(text_of(span)); });
-      for (Span& span : own) span.first += beginning_bytes(text_of(span), *beginning);
+      const std::string content = content_of(messages[i]);
+      const std::string_view word = first_word(content);
+      for (Span& span : own) {
+        const std::string_view turn = text_of(span);
+        span.first += beginning_bytes(turn, *beginning, word.empty() ? turn.size() : turn.rfind(word));
+      }
+      own = without_results(own, made.written, messages, text);
     }
     std::erase_if(own, [](const Span& span) { return span.first >= span.second; });
     if (own.empty()) {
@@ -342,7 +390,7 @@ SpannedText ChatTemplate::conversation(const Talk& talk) const {
       const std::string_view rest = std::string_view(whole.text).substr(end);
       if (!is_blank(rest) && (last || (marks().opens_turns && !is_answer(messages[i + 1])))) {
         const std::string content = last ? "" : content_of(messages[i + 1]);
-        const std::string_view word = std::string_view(content).substr(0, content.find_first_of(kBlankBytes));
+        const std::string_view word = first_word(content);
         end += leading_mark(rest, word.empty() ? std::string::npos : rest.find(word)).size();
       } else if (is_blank(rest) && last) {
         const std::string& mark = calls_tools(messages[i]) ? marks().end_of_calls : marks().end;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <mutex>
 
 #include "heddle/base/error.h"
@@ -22,9 +23,11 @@ using Json = ChatTemplate::Json;
 constexpr int64_t kMostTemplateBytes = 16 << 20;
 constexpr const char* kBlanksAndCommas = " \t\r\n,";
 constexpr const char *kKept = "chat_template.json", *kJinja = "chat_template.jinja",
-                     *kConfig = "tokenizer_config.json", *kTemplateKey = "chat_template",
+                     *kConfig = "tokenizer_config.json", *kTokensMap = "special_tokens_map.json",
+                     *kNamedTokens = "extra_special_tokens", *kMoreTemplates = "additional_chat_templates",
+                     *kTemplateKey = "chat_template", *kDefault = "default", *kForTools = "tool_use",
                      *kArguments = "chat_arguments", *kDay = "chat_date";
-constexpr const char* kTokens[] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+constexpr std::string_view kTokenKey = "_token";
 
 jinja::Value value_of(const Json& json) {
   switch (json.type()) {
@@ -32,7 +35,7 @@ jinja::Value value_of(const Json& json) {
     case Json::value_t::boolean: return json.get<bool>();
     case Json::value_t::number_integer: return json.get<int64_t>();
     case Json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > INT64_MAX) return json.get<double>();
+      if (json.get<uint64_t>() > INT64_MAX) return json.get<uint64_t>();
       return json.get<int64_t>();
     case Json::value_t::number_float: return json.get<double>();
     case Json::value_t::string: return json.get<std::string>();
@@ -50,6 +53,32 @@ jinja::Value value_of(const Json& json) {
   }
 }
 
+// Messages as Transformers gives them to templates: without what is null, and with thoughts under each of their
+// names.
+jinja::Value messages_of(const Json& messages) {
+  if (!messages.is_array()) return value_of(messages);
+  jinja::Values all;
+  for (const Json& message : messages) {
+    if (!message.is_object()) {
+      all.push_back(value_of(message));
+      continue;
+    }
+    Json plain = Json::object();
+    const Json* thoughts = nullptr;
+    for (const char* name : kThoughts) {
+      const auto at = message.find(name);
+      if (thoughts == nullptr && at != message.end() && !at->is_null()) thoughts = &*at;
+    }
+    if (thoughts != nullptr) plain["thinking"] = *thoughts;
+    for (const auto& [key, value] : message.items()) {
+      if (!value.is_null()) plain[key] = value;
+    }
+    if (thoughts != nullptr) plain[kThoughts[0]] = *thoughts;
+    all.push_back(value_of(plain));
+  }
+  return jinja::Value::list(std::move(all));
+}
+
 bool has_marks(const jinja::Body& body) {
   return std::any_of(body.begin(), body.end(), [](const auto& s) {
     return s->kind == jinja::Statement::Kind::generation || has_marks(s->body) || has_marks(s->otherwise) ||
@@ -65,12 +94,16 @@ std::string token_text(const nlohmann::json& json) {
   return "";
 }
 
+// All tokens that have a name; the later of two with one name counts.
 void take_tokens(const nlohmann::json& config, ChatTemplate::Files& files) {
-  for (const char* name : kTokens) {
-    if (!config.contains(name)) continue;
-    if (std::string text = token_text(config[name]); !text.empty())
-      files.tokens.emplace_back(name, std::move(text));
+  const auto take = [&](const std::string& name, const nlohmann::json& token) {
+    if (std::string text = token_text(token); !text.empty()) files.tokens.emplace_back(name, std::move(text));
+  };
+  for (const auto& [name, token] : config.items()) {
+    if (name.ends_with(kTokenKey)) take(name, token);
   }
+  if (!config.contains(kNamedTokens) || !config[kNamedTokens].is_object()) return;
+  for (const auto& [name, token] : config[kNamedTokens].items()) take(name, token);
 }
 
 // Takes the arguments and the day that are kept beside a template.
@@ -90,13 +123,13 @@ nlohmann::json config_at(const std::string& path) {
   return json;
 }
 
-// The template of a configuration: its own, or of several the one named default. "" if there is none.
-std::string template_in(const nlohmann::json& config) {
+// The template of a configuration: its own, or of several the one with this name. "" if there is none.
+std::string template_in(const nlohmann::json& config, std::string_view name = kDefault) {
   if (!config.contains(kTemplateKey)) return "";
   const nlohmann::json& found = config[kTemplateKey];
-  if (found.is_string()) return found.get<std::string>();
+  if (found.is_string()) return name == kDefault ? found.get<std::string>() : "";
   for (const nlohmann::json& each : found) {
-    if (each.is_object() && each.value("name", nlohmann::json()) == "default" && each.contains("template") &&
+    if (each.is_object() && each.value("name", nlohmann::json()) == name && each.contains("template") &&
         each["template"].is_string())
       return each["template"].get<std::string>();
   }
@@ -118,6 +151,12 @@ bool is_regular(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
+// Older folders keep the tokens in a file of their own.
+void take_tokens_map(const nlohmann::json& config, const fs::path& folder, ChatTemplate::Files& files) {
+  const fs::path map = folder / kTokensMap;
+  if (!config.contains("added_tokens_decoder") && is_regular(map)) take_tokens(config_at(map.string()), files);
+}
+
 }  // namespace
 
 struct ChatTemplate::Lazy {
@@ -132,11 +171,15 @@ ChatTemplate::ChatTemplate(Files files, std::string place)
       marks_answers_(has_marks(body_)),
       lazy_(std::make_shared<Lazy>()) {
   if (!files_.day.empty()) jinja::parse_day(files_.day, place_ + ": the day");
+  if (files_.for_tools.empty()) return;
+  Files tools = files_;
+  tools.text = std::exchange(tools.for_tools, "");
+  for_tools_ = std::make_shared<const ChatTemplate>(std::move(tools), fmt::format("{} ({})", place_, kForTools));
 }
 
 ChatTemplate::Rendered ChatTemplate::run(const Json& messages, bool generation_prompt, const Json& tools,
                                          const Json& more) const {
-  const jinja::Value list = value_of(messages);
+  const jinja::Value list = messages_of(messages);
   // The later of two with one name counts.
   std::vector<std::pair<std::string, jinja::Value>> globals;
   globals.emplace_back("documents", jinja::None());
@@ -156,7 +199,11 @@ ChatTemplate::Rendered ChatTemplate::run(const Json& messages, bool generation_p
 }
 
 std::string ChatTemplate::render(const Json& messages, bool generation_prompt, const Json& tools) const {
-  return run(messages, generation_prompt, tools).text;
+  return of(tools).run(messages, generation_prompt, tools).text;
+}
+
+const ChatTemplate& ChatTemplate::of(const Json& tools) const {
+  return for_tools_ == nullptr || tools.is_null() ? *this : *for_tools_;
 }
 
 const TurnMarks& ChatTemplate::marks() const {
@@ -166,15 +213,19 @@ const TurnMarks& ChatTemplate::marks() const {
 
 std::string ChatTemplate::day() const {
   const std::string name(jinja::kDay);
-  if (files_.text.find(name) == std::string::npos) return "";
+  const std::string text = files_.text + files_.for_tools;
+  if (text.find(name) == std::string::npos) return "";
   if (!files_.day.empty()) return files_.day;
-  return files_.text.find(name + " is defined") == std::string::npos ? jinja::kChatDate : "";
+  return text.find(name + " is defined") == std::string::npos ? jinja::kChatDate : "";
 }
 
 uint64_t ChatTemplate::hash() const {
   uint64_t hash = hash_bytes(files_.text);
-  for (const auto& [name, text] : files_.tokens) hash = hash_bytes(text, hash_bytes(name, hash));
+  if (!files_.for_tools.empty()) hash = hash_bytes(files_.for_tools, hash);
   // In whichever order they were written.
+  std::map<std::string_view, std::string_view> tokens;
+  for (const auto& [name, text] : files_.tokens) tokens[name] = text;
+  for (const auto& [name, text] : tokens) hash = hash_bytes(text, hash_bytes(name, hash));
   if (!files_.arguments.empty()) hash = hash_bytes(nlohmann::json::parse(files_.arguments.dump()).dump(), hash);
   if (!files_.day.empty()) hash = hash_bytes(files_.day, hash);
   return hash;
@@ -182,17 +233,28 @@ uint64_t ChatTemplate::hash() const {
 
 ChatTemplate load_chat_template(const std::string& path) {
   ChatTemplate::Files files;
+  const fs::path folder = fs::path(path).parent_path();
+  const bool kept = fs::path(path).filename() == kKept;
   if (path.ends_with(".json")) {
     const nlohmann::json config = config_at(path);
     files.text = template_in(config);
     if (files.text.empty()) config_error("{}: no text under the key \"{}\"", path, kTemplateKey);
+    files.for_tools = template_in(config, kForTools);
     take_tokens(config, files);
-    if (fs::path(path).filename() == kKept) take_told(config, path, files);
-    return {std::move(files), path};
+    if (kept) take_told(config, path, files);
+    if (!kept) take_tokens_map(config, folder, files);
+  } else {
+    files.text = read_file(path, kMostTemplateBytes);
+    const fs::path for_tools = folder / kMoreTemplates / fmt::format("{}.jinja", kForTools);
+    if (fs::path(path).filename() == kJinja && is_regular(for_tools))
+      files.for_tools = read_file(for_tools.string(), kMostTemplateBytes);
   }
-  files.text = read_file(path, kMostTemplateBytes);
-  const fs::path config = fs::path(path).parent_path() / kConfig;
-  if (is_regular(config)) take_tokens(config_at(config.string()), files);
+  // Models of pictures have a chat_template.json too, with the template alone.
+  if (const fs::path beside = folder / kConfig; files.tokens.empty() && is_regular(beside)) {
+    const nlohmann::json config = config_at(beside.string());
+    take_tokens(config, files);
+    take_tokens_map(config, folder, files);
+  }
   return {std::move(files), path};
 }
 
@@ -246,11 +308,19 @@ ChatTemplate with_told(ChatTemplate chat, const std::string& arguments, const st
   return {std::move(files), chat.place()};
 }
 
+Json templates_json(const ChatTemplate::Files& files) {
+  if (files.for_tools.empty()) return files.text;
+  return Json::array(
+      {{{"name", kDefault}, {"template", files.text}}, {{"name", kForTools}, {"template", files.for_tools}}});
+}
+
 void keep_chat_template(const ChatTemplate& chat, const std::string& folder) {
-  Json json{{kTemplateKey, chat.files().text}};
-  for (const auto& [name, text] : chat.files().tokens) json[name] = text;
-  if (!chat.files().arguments.empty()) json[kArguments] = chat.files().arguments;
-  if (!chat.files().day.empty()) json[kDay] = chat.files().day;
+  const ChatTemplate::Files& files = chat.files();
+  Json json{{kTemplateKey, templates_json(files)}};
+  for (const auto& [name, text] : files.tokens)
+    (name.ends_with(kTokenKey) ? json : json[kNamedTokens])[name] = text;
+  if (!files.arguments.empty()) json[kArguments] = files.arguments;
+  if (!files.day.empty()) json[kDay] = files.day;
   write_file((fs::path(folder) / kKept).string(), json.dump(1) + "\n");
 }
 

@@ -18,6 +18,9 @@
 
 namespace heddle::data {
 
+/// The names under which a message holds thoughts; templates read the first of them, and "thinking".
+inline constexpr const char* kThoughts[] = {"reasoning_content", "thinking", "reasoning"};
+
 /// A text and the bytes of it that are to be learnt.
 struct SpannedText {
   std::string text;
@@ -43,6 +46,7 @@ class ChatTemplate {
   using Json = nlohmann::ordered_json;
   struct Files {
     std::string text;
+    std::string for_tools;                                    // for conversations with tools; "": the same
     std::vector<std::pair<std::string, std::string>> tokens;  // "bos_token" and kin with their texts
     Json arguments = Json::object();                          // further arguments: enable_thinking, …
     std::string day;  // returned by strftime_now, which is then defined; "": kChatDate where it is called unasked
@@ -75,6 +79,8 @@ class ChatTemplate {
   std::string day() const;
   const std::string& place() const { return place_; }
   uint64_t hash() const;
+  /// The template that writes a conversation with these tools, or null: itself, or its counterpart for tools.
+  const ChatTemplate& of(const Json& tools) const;
 
  private:
   using Rendered = jinja::Machine::Rendered;
@@ -82,7 +88,8 @@ class ChatTemplate {
 
   Rendered run(const Json& messages, bool generation_prompt, const Json& tools, const Json& more = nullptr) const;
   TurnMarks find_marks() const;
-  std::string beginning_of_answer(const Talk& talk, size_t answer) const;
+  /// `written`: the text before the answer.
+  std::string beginning_of_answer(const Talk& talk, size_t answer, std::string_view written) const;
   std::optional<std::pair<size_t, size_t>> by_its_beginning(const Talk& talk, size_t answer,
                                                             const std::string& whole) const;
 
@@ -91,9 +98,11 @@ class ChatTemplate {
   jinja::Body body_;
   bool marks_answers_;
   std::shared_ptr<Lazy> lazy_;
+  std::shared_ptr<const ChatTemplate> for_tools_;  // null: there is none
 };
 
 /// Loads a .jinja file, or a .json with the key "chat_template" (a text, or a list of named ones with "default").
+/// One that is named "tool_use", or stands in additional_chat_templates/tool_use.jinja, writes what has tools.
 ChatTemplate load_chat_template(const std::string& path);
 /// The template that stands in a folder, or beside a file: chat_template.json (as kept here), chat_template.jinja,
 /// tokenizer_config.json; its path, or "".
@@ -103,6 +112,8 @@ std::string chat_template_beside(const std::string& path);
 ChatTemplate::Json parse_chat_arguments(const std::string& text, const std::string& place);
 /// The template with other arguments and another day; empty: its own. ConfigError for what cannot be told.
 ChatTemplate with_told(ChatTemplate chat, const std::string& arguments, const std::string& day);
+/// The value of the key "chat_template": a text, or a list of named ones where there is one for tools.
+ChatTemplate::Json templates_json(const ChatTemplate::Files& files);
 /// Keeps one in a folder, with its arguments.
 void keep_chat_template(const ChatTemplate& chat, const std::string& folder);
 

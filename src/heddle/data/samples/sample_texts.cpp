@@ -16,6 +16,9 @@ namespace {
 
 using Json = ChatTemplate::Json;
 
+constexpr const char *kPreferred = "preferred_output", *kNotPreferred = "non_preferred_output",
+                     *kRejectedAnswer = "rejected_response";
+
 Json parsed(const Document& line) {
   try {
     Json object = formats::parse_python_json(line.text, {.any_bytes = true});
@@ -101,6 +104,23 @@ bool says(const Json& message, const std::string& text) {
          trimmed(content->get_ref<const std::string&>()) == trimmed(text);
 }
 
+// Alpaca's, or ms-swift's; "" without either.
+std::string instruction_key(const Fields& fields) {
+  for (const char* key : {"instruction", "query"}) {
+    if (is_text(fields.look(key))) return key;
+  }
+  return "";
+}
+
+// The value that a text of JSON holds, as tables keep lists; null for another text.
+Json json_in(const std::string& text) {
+  try {
+    return formats::parse_python_json(text);
+  } catch (const ConfigError&) {
+    return nullptr;
+  }
+}
+
 bool role_is(const Json& message, std::string_view role) { return message["role"] == role; }
 
 // The tool calls' arguments as objects, where they are JSON texts; false where none is.
@@ -143,8 +163,11 @@ std::vector<SampleText> SampleTexts::of(const Document& line, SampleNotes* notes
       if (!keys_.weight.empty()) samples[0].weight = weight_of(fields, keys_.weight);
     }
     if (notes != nullptr) {
-      notes->add(fields.not_read());
-      for (const SampleText& sample : samples) notes->add(sample.not_written);
+      SampleNotes::add(fields.not_read(), notes->fields);
+      for (const SampleText& sample : samples) {
+        SampleNotes::add(sample.not_written, notes->fields);
+        SampleNotes::add(sample.speakers, notes->speakers);
+      }
     }
     return samples;
   } catch (const ConfigError& error) {
@@ -176,14 +199,17 @@ SampleTexts::Beside SampleTexts::beside(Fields& fields) const {
 std::vector<std::string> SampleTexts::not_written(const Json& messages, const Beside& beside) const {
   static const std::set<std::string> kUsual{"role", "content", "name", "id", "tool_call_id"};
   std::vector<std::string> found;
-  const std::string& text = chat_->files().text;
+  const std::string& text = chat_->of(beside.tools).files().text;
+  const auto named = [&](std::string_view key) { return text.find(key) != std::string::npos; };
+  const bool thoughts = std::any_of(std::begin(kThoughts), std::end(kThoughts), named);
   for (const Json& message : messages) {
     for (const auto& [key, value] : message.items()) {
-      if (!value.is_null() && !kUsual.contains(key) && text.find(key) == std::string::npos)
-        found.push_back(keys_.messages + "[]." + key);
+      const bool written =
+          std::find(std::begin(kThoughts), std::end(kThoughts), key) == std::end(kThoughts) ? named(key) : thoughts;
+      if (!value.is_null() && !kUsual.contains(key) && !written) found.push_back(keys_.messages + "[]." + key);
     }
   }
-  if (!beside.tools.is_null() && text.find("tools") == std::string::npos) found.emplace_back("tools");
+  if (!beside.tools.is_null() && !named("tools")) found.emplace_back("tools");
   return found;
 }
 
@@ -215,6 +241,9 @@ SampleText SampleTexts::conversation(Turns turns, size_t first, const Beside& be
   SampleText sample;
   sample.conversation = true;
   sample.not_written = not_written(talk.messages, beside);
+  for (const Json& message : talk.messages) sample.speakers.push_back(message["role"].get<std::string>());
+  if (std::find(sample.speakers.begin(), sample.speakers.end(), "assistant") != sample.speakers.end())
+    sample.speakers.clear();
   try {
     static_cast<SpannedText&>(sample) = chat_->conversation(talk);
   } catch (const ConfigError&) {
@@ -227,9 +256,10 @@ SampleText SampleTexts::conversation(Turns turns, size_t first, const Beside& be
 
 // Alpaca's: an instruction, what it is about, and its answer; before it what was said already.
 std::optional<SampleTexts::Instruction> SampleTexts::instruction(Fields& fields) const {
-  if (!is_text(fields.look("instruction"))) return std::nullopt;
+  const std::string key = instruction_key(fields);
+  if (key.empty()) return std::nullopt;
   Instruction made;
-  made.asked = fields.read("instruction")->get<std::string>();
+  made.asked = fields.read(key)->get<std::string>();
   for (const char* key : {"input", "context"}) {
     if (!made.about.empty() || fields.look(key) == nullptr) continue;
     const Json* about = fields.read(key);
@@ -273,7 +303,11 @@ std::optional<Turns> SampleTexts::conversation_in(Fields& fields) const {
   std::vector<std::string> names{keys_.messages};
   if (keys_.messages == SampleKeys().messages) names.emplace_back("conversations");
   for (const std::string& name : names) {
-    if (is_talk(fields.look(name))) return turns(*fields.read(name), name);
+    const Json* found = fields.look(name);
+    const Json list = is_text(found) ? json_in(found->get_ref<const std::string&>()) : Json();
+    if (!is_talk(found) && !are_turns(list)) continue;
+    fields.read(name);
+    return turns(list.is_null() ? *found : list, name);
   }
   return std::nullopt;
 }
@@ -299,7 +333,7 @@ SampleText SampleTexts::sample_of(Fields& fields) const {
     return conversation(std::move(talk), first, beside(fields));
   }
   for (const char* key : {"output", "response"}) {
-    if (!is_text(fields.look(key)) || !is_text(fields.look("instruction"))) continue;
+    if (!is_text(fields.look(key)) || instruction_key(fields).empty()) continue;
     const std::string& said_last = fields.read(key)->get_ref<const std::string&>();
     return instructed(*instruction(fields), said_last);
   }
@@ -314,8 +348,52 @@ SampleText SampleTexts::sample_of(Fields& fields) const {
       other ? " (pairs of answers: --pairs, train.objective = \"dpo\")" : "");
 }
 
+// OpenAI's pair: answers to the messages of "input".
+std::vector<SampleText> SampleTexts::preferred(Fields& fields) const {
+  Fields input(*fields.read("input"));
+  std::optional<Turns> before = conversation_in(input);
+  if (!before) config_error("\"input\" has no \"{}\"", escaped(keys_.messages, 40));
+  const Beside more = beside(input);
+  std::vector<SampleText> pair;
+  for (const char* key : {kPreferred, kNotPreferred}) {
+    const Json* answer = fields.read(key);
+    if (!is_talk(answer)) config_error("\"{}\" is no list of messages", key);
+    Turns talk = *before;
+    talk.add(turns(*answer, key));
+    pair.push_back(conversation(std::move(talk), before->size(), more));
+  }
+  return pair;
+}
+
+// ms-swift's pair: the last answer, and what is rejected in its place.
+std::vector<SampleText> SampleTexts::with_rejected(Fields& fields, const std::string& rejected) const {
+  std::optional<Turns> talk = conversation_in(fields);
+  if (!talk) {
+    const std::optional<Instruction> asked = instruction(fields);
+    const Json* answer = fields.read("response");
+    if (!asked || !is_text(answer))
+      config_error("\"{}\" needs messages, or a \"query\" and its \"response\"", kRejectedAnswer);
+    return {instructed(*asked, answer->get<std::string>()), instructed(*asked, rejected)};
+  }
+  if (talk->size() == 0 || !role_is(talk->messages.back(), "assistant"))
+    config_error("\"{}\": the messages end with no answer", kRejectedAnswer);
+  Turns other = *talk;
+  other.messages.back() = {{"role", "assistant"}, {"content", rejected}};
+  const Beside more = beside(fields);
+  const size_t last = talk->size() - 1;
+  return {conversation(std::move(*talk), last, more), conversation(std::move(other), last, more)};
+}
+
 std::vector<SampleText> SampleTexts::pair_of(Fields& fields) const {
   const Json *chosen = fields.read(keys_.chosen), *rejected = fields.read(keys_.rejected);
+  if (chosen == nullptr && rejected == nullptr) {
+    const Json* input = fields.look("input");
+    if (input != nullptr && input->is_object() && fields.look(kPreferred) != nullptr &&
+        fields.look(kNotPreferred) != nullptr)
+      return preferred(fields);
+    if (is_text(fields.look(kRejectedAnswer)))
+      return with_rejected(fields, fields.read(kRejectedAnswer)->get<std::string>());
+  }
   if (is_text(chosen) && is_text(rejected)) return pair_of_texts(fields, *chosen, *rejected);
   if (is_talk(chosen) && is_talk(rejected)) return pair_of_turns(fields, *chosen, *rejected);
   config_error(

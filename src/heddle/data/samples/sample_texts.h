@@ -4,7 +4,8 @@
 //   {"messages": [{"role": "user", "content": "…"}, …]}             the assistant's turns are
 //   {"conversations": [{"from": "human", "value": "…"}, …]}         likewise (ShareGPT)
 //   {"prompt": [{…}, …], "completion": [{…}, …]}                    messages; the answers behind the prompt are
-//   {"instruction": "…", "input": "…", "output": "…"}               turn and answer (Alpaca), after any "history"
+//   {"instruction": "…", "input": "…", "output": "…"}               turn and answer (Alpaca), after any "history";
+//   {"query": "…", "response": "…"}                                 likewise (ms-swift)
 //   {"text": "…"}                                                   all of it is a target
 //
 // or as a pair of answers, of which the first is preferred:
@@ -13,6 +14,8 @@
 //   {"prompt": [{…}, …], "chosen": [{…}, …], "rejected": [{…}, …]}  messages behind those of the prompt
 //   {"chosen": …, "rejected": …}                                    two texts or conversations; their shared
 //                                                                   beginning is the prompt, whatever "prompt" says
+//   {"input": {"messages": […]}, "preferred_output": […], "non_preferred_output": […]}   OpenAI's
+//   {"messages": […], "rejected_response": "…"}                     in place of the last answer (ms-swift)
 //
 // A conversation may have "tools", which its template gets. The keys can be set; `weight` is that of a number by
 // which the targets of a sample count. SampleNotes has the fields that nothing reads.
@@ -43,15 +46,17 @@ struct SampleText : SpannedText {
   bool conversation = false;             // written by a template, which says itself where it begins and ends
   float weight = 1;                      // of its targets
   std::vector<std::string> not_written;  // fields that the template has no place for
+  std::vector<std::string> speakers;     // of a conversation without an assistant
 };
 
 /// Notes about the samples besides their texts.
 struct SampleNotes {
   static constexpr size_t kMostNames = 64;
-  std::set<std::string> fields;  // that nothing read
-  void add(const std::vector<std::string>& names) {
+  std::set<std::string> fields;    // that nothing read
+  std::set<std::string> speakers;  // of conversations without an assistant
+  static void add(const std::vector<std::string>& names, std::set<std::string>& to) {
     for (const std::string& name : names) {
-      if (fields.size() < kMostNames) fields.insert(name);
+      if (to.size() < kMostNames) to.insert(name);
     }
   }
 };
@@ -81,6 +86,8 @@ class SampleTexts {
 
   SampleText sample_of(Fields& fields) const;
   std::vector<SampleText> pair_of(Fields& fields) const;
+  std::vector<SampleText> preferred(Fields& fields) const;
+  std::vector<SampleText> with_rejected(Fields& fields, const std::string& rejected) const;
   std::vector<SampleText> pair_of_texts(Fields& fields, const Json& chosen, const Json& rejected) const;
   std::vector<SampleText> pair_of_turns(Fields& fields, const Json& chosen, const Json& rejected) const;
   Beside beside(Fields& fields) const;

@@ -77,9 +77,35 @@ Json calls_of(const Json& value, const std::string& place) {
   return made;
 }
 
+// LLaMA-Factory's parts hold texts, thoughts and calls by "value": made into those that others have.
+void take_values(Json& message, const std::string& place) {
+  const Json* content = member(message, "content");
+  if (content == nullptr || !content->is_array()) return;
+  Json parts = Json::array(), calls = Json::array();
+  std::string thoughts;
+  for (const Json& part : *content) {
+    const Json *type = part.is_object() ? member(part, "type") : nullptr,
+               *value = part.is_object() ? member(part, "value") : nullptr;
+    if (type == nullptr || value == nullptr || !value->is_string()) {
+      parts.push_back(part);
+    } else if (*type == "reasoning") {
+      thoughts += value->get_ref<const std::string&>();
+    } else if (*type == "tool_call") {
+      for (Json& call : calls_of(*value, place)) calls.push_back(std::move(call));
+    } else if (*type == "text") {
+      parts.push_back({{"type", "text"}, {"text", *value}});
+    } else {
+      parts.push_back(part);
+    }
+  }
+  message["content"] = parts.empty() ? Json("") : std::move(parts);
+  if (!thoughts.empty()) message["reasoning_content"] = std::move(thoughts);
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+}
+
 // A content as the template takes it.
 Json content_of(const Json& content, std::string_view role, bool parts, const std::string& place) {
-  if (content.is_object() && role != "tool")
+  if ((content.is_object() || content.is_number() || content.is_boolean()) && role != "tool")
     config_error("{}: the content is {}, a text or a list of parts is expected", place, shown(content));
   if (!content.is_array()) return content;
   std::string joined;
@@ -103,11 +129,13 @@ Json content_of(const Json& content, std::string_view role, bool parts, const st
 // True if the message says that it is not learnt, by one of the words for it, which are taken out.
 bool take_silence(Json& message, std::string_view role, const std::string& place) {
   bool silent = false;
-  if (const Json* weight = member(message, "weight")) {
+  for (const char* key : {"weight", "loss_weight"}) {
+    const Json* weight = member(message, key);
+    if (weight == nullptr) continue;
     if (!weight->is_number() || (*weight != 0 && *weight != 1))
-      config_error("{}: \"weight\" is {}: of a message 0 and 1 are accepted (data.weight_key weighs whole samples)",
-                   place, shown(*weight));
-    silent = *weight == 0;
+      config_error("{}: \"{}\" is {}: of a message 0 and 1 are accepted (data.weight_key weighs whole samples)",
+                   place, key, shown(*weight));
+    silent = silent || *weight == 0;
   }
   for (const char* key : {"train", "training", "loss"}) {
     const Json* learns = member(message, key);
@@ -122,7 +150,7 @@ bool take_silence(Json& message, std::string_view role, const std::string& place
   }
   if (member(message, "train_detail") != nullptr)
     config_error("{}: \"train_detail\": parts of a turn cannot be chosen; \"train\" goes for all of it", place);
-  for (const char* key : {"weight", "train", "training", "loss"}) message.erase(key);
+  for (const char* key : {"weight", "loss_weight", "train", "training", "loss"}) message.erase(key);
   return silent;
 }
 
@@ -192,6 +220,7 @@ Turns read_turns(const Json& json, const std::string& key, const std::vector<std
     Json message = as_message(list[i], place);
     const std::string role = message["role"].get<std::string>();
     turns.silent.push_back(take_silence(message, role, place));
+    take_values(message, place);
     if (message.contains("content")) {
       const bool parts = std::find(takes_parts.begin(), takes_parts.end(), role) != takes_parts.end();
       message["content"] = content_of(message["content"], role, parts, place);

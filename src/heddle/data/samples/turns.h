@@ -3,9 +3,9 @@
 //   {"role": "user", "content": "…"}          as Transformers, TRL and OpenAI have them
 //   {"from": "human", "value": "…"}           ShareGPT's, with gpt, system, function_call, observation
 //
-// A content may be a list of parts that are texts; they are joined where the template takes no parts. "weight": 0
-// and "train": false of a message say that its answer is not learnt. OpenAI's older "function_call" becomes a tool
-// call.
+// A content may be a list of parts that are texts; they are joined where the template takes no parts.
+// LLaMA-Factory's parts may be thoughts and calls too. "weight": 0 and "train": false of a message say that its
+// answer is not learnt. OpenAI's older "function_call" becomes a tool call.
 #pragma once
 
 #include <nlohmann/json.hpp>

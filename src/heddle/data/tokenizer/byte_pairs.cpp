@@ -17,6 +17,13 @@ uint64_t pair_key(TokenId left, TokenId right) {
 
 constexpr size_t kMostShort = 128;  // symbols of a piece
 
+// Bytes that text hardly has: vocabularies trained on text alone lack some (GPT-NeoX's, Falcon's). They are control
+// characters, and bytes of no character or of planes without characters.
+bool is_rare(int byte) {
+  const bool control = (byte < ' ' && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7f;
+  return control || byte == 0xc0 || byte == 0xc1 || byte > 0xf0;
+}
+
 }  // namespace
 
 BytePairs::BytePairs(const TokenizerSpec& spec, const TokenIds& ids, const std::string& place)
@@ -29,7 +36,7 @@ BytePairs::BytePairs(const TokenizerSpec& spec, const TokenIds& ids, const std::
     for (int byte = 0; byte < 256; ++byte) {
       const char c = static_cast<char>(byte);
       const auto at = ids_.find(std::string_view(&c, 1));
-      if (at == ids_.end() && unknown_ < 0) {
+      if (at == ids_.end() && unknown_ < 0 && !is_rare(byte)) {
         config_error(
             "{}: byte {} has no token, and there is no unk_token: text with that byte would be lost. A "
             "byte-level vocabulary is to have all 256 (tokenizers: "
@@ -108,10 +115,16 @@ size_t BytePairs::first_part(std::string_view piece) const {
   for (size_t at = before.size(); at < piece.size();) {
     const std::string_view behind = piece.substr(at, character_bytes(piece, at));
     if (!neighbours_.stand_together(before, behind)) {
-      // An unknown one may yet become one token with its neighbours.
-      const bool fuses =
-          fuse_unknown_ &&
-          (of_bytes_ ? lacks_bytes_ : byte_tokens_.empty() && of_character(before) < 0 && of_character(behind) < 0);
+      // An unknown one may yet become one token with its neighbours, and what is dropped brings them together.
+      const auto drops = [&](std::string_view character) {
+        return of_bytes_ && lacks_bytes_ && std::any_of(character.begin(), character.end(), [&](char c) {
+                 return byte_ids_[static_cast<uint8_t>(c)] < 0;
+               });
+      };
+      const bool fuses = drops(before) || drops(behind) ||
+                         (fuse_unknown_ && (of_bytes_ ? lacks_bytes_
+                                                      : byte_tokens_.empty() && of_character(before) < 0 &&
+                                                            of_character(behind) < 0));
       if (!fuses) return at;
     }
     before = behind;
@@ -153,6 +166,7 @@ void BytePairs::begin(std::string_view piece, std::vector<Scratch::Symbol>& symb
   for (size_t at = 0; at < piece.size();) {
     if (of_bytes_) {
       const TokenId id = byte_ids_[static_cast<uint8_t>(piece[at++])];
+      if (id < 0) continue;
       const bool is_unknown = lacks_bytes_ && id == unknown_;
       if (!(is_unknown && was_unknown && fuse_unknown_)) add(id);
       was_unknown = is_unknown;

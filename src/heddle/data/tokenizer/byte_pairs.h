@@ -46,7 +46,7 @@ class BytePairs {
   void join(std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const;
   /// The end of the first part of a piece that nothing joins to what follows.
   size_t first_part(std::string_view piece) const;
-  /// The token of one byte, where bytes are the symbols.
+  /// The token of one byte, where bytes are the symbols; -1: it has none and is dropped.
   TokenId of_byte(uint8_t byte) const { return byte_ids_[byte]; }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/data/tokenizer/byte_alphabet.h"
+
 namespace heddle::data {
 namespace {
 
@@ -55,6 +57,9 @@ Pieces::Pieces(const std::vector<PieceStep>& steps, const std::string& place) {
                                 split->behavior, split->invert});
     } else if (const auto* metaspace = std::get_if<MetaspaceStep>(&step)) {
       steps_.emplace_back(*metaspace);
+    } else if (std::holds_alternative<AlphabetStep>(step)) {
+      steps_.emplace_back(AlphabetStep{});
+      spells_ = true;
     } else {
       steps_.emplace_back(PrefixSpaceStep{});
     }
@@ -64,10 +69,17 @@ Pieces::Pieces(const std::vector<PieceStep>& steps, const std::string& place) {
 void Pieces::cut(size_t level, std::string_view text, bool at_start, SplitPattern::Scratch& scratch,
                  const Use& use) const {
   if (text.empty()) return;
-  if (level == steps_.size()) return use(text);
+  if (level == steps_.size()) {
+    if (!spells_) return use(text);
+    std::string bytes;
+    byte_alphabet::to_bytes(text, bytes);
+    return use(bytes);
+  }
   const auto& step = steps_[level];
   if (const auto* how = std::get_if<Split>(&step)) return split(*how, level, text, at_start, scratch, use);
   if (const auto* how = std::get_if<MetaspaceStep>(&step)) return mark(*how, level, text, at_start, scratch, use);
+  if (std::holds_alternative<AlphabetStep>(step))
+    return cut(level + 1, byte_alphabet::of_bytes(text), at_start, scratch, use);
   if (text[0] == ' ') return cut(level + 1, text, at_start, scratch, use);
   std::string spaced = " ";
   spaced += text;
@@ -78,7 +90,7 @@ void Pieces::split(const Split& how, size_t level, std::string_view text, bool a
                    SplitPattern::Scratch& scratch, const Use& use) const {
   SplitPattern::Matches matches(how.pattern, text, scratch);
   size_t done = 0, begin = 0, end = 0;
-  const bool last = level + 1 == steps_.size();
+  const bool last = level + 1 == steps_.size() && !spells_;
   const auto piece = [&](size_t from, size_t to) {
     if (from == to) return;
     const std::string_view part = text.substr(from, to - from);

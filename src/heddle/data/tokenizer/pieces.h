@@ -22,6 +22,8 @@ class Pieces {
   void cut(std::string_view text, bool at_start, SplitPattern::Scratch& scratch, const Use& use) const {
     cut(0, text, at_start, scratch, use);
   }
+  /// True if a piece may begin or end within a character, since steps see its bytes.
+  bool cuts_characters() const { return spells_; }
 
  private:
   struct Split {
@@ -36,7 +38,8 @@ class Pieces {
   void mark(const MetaspaceStep& how, size_t level, std::string_view text, bool at_start,
             SplitPattern::Scratch& scratch, const Use& use) const;
 
-  std::vector<std::variant<Split, MetaspaceStep, PrefixSpaceStep>> steps_;
+  std::vector<std::variant<Split, MetaspaceStep, PrefixSpaceStep, AlphabetStep>> steps_;
+  bool spells_ = false;  // pieces come in the alphabet of bytes
 };
 
 }  // namespace heddle::data

@@ -49,6 +49,23 @@ std::string with_scripts(std::string_view pattern) {
   return out;
 }
 
+// A class whose inner classes only add to it, without their brackets; another as it is.
+std::string without_inner_classes(const std::string& whole) {
+  std::string flat = "[";
+  for (size_t i = 1; i + 1 < whole.size(); ++i) {
+    const char c = whole[i], before = whole[i - 1], next = whole[i + 1];
+    if (c == '\\') {
+      flat += whole.substr(i++, 2);
+    } else if (c == '[' || c == ']') {
+      if (before == '-' || next == '-' || next == '^' || next == ':') return whole;
+    } else {
+      if (c == '&' && next == '&') return whole;
+      flat += c;
+    }
+  }
+  return flat + "]";
+}
+
 }  // namespace
 
 SplitPattern::Scratch::Scratch()
@@ -112,7 +129,8 @@ std::string SplitPattern::translated(std::string_view given) {
       out += right.starts_with("[^") ? fmt::format("(?:(?![{}){}])", right.substr(2), left)
                                      : fmt::format("(?:(?={}){}])", right, left);
     } else {
-      out += pattern.substr(i, end - i);
+      const std::string whole = pattern.substr(i, end - i);
+      out += depth == 0 ? without_inner_classes(whole) : whole;
     }
     i = end - 1;
   }

@@ -59,8 +59,14 @@ TokenIds ids_of(const TokenizerSpec& spec, const std::string& place) {
 
 void Tokenizer::WholeSearch::add(const std::string& content, Found found) {
   if (content.empty()) return;
-  first[static_cast<uint8_t>(content[0])] = true;
+  const auto byte = static_cast<uint8_t>(content[0]);
+  first[byte] = true;
+  two.resize(1 << 16);
+  const auto of_byte = two.begin() + (byte << 8);
+  if (content.size() == 1) std::fill(of_byte, of_byte + 256, true);
+  if (content.size() > 1) of_byte[static_cast<uint8_t>(content[1])] = true;
   lengths.push_back(content.size());
+  others = others || !found.special;
   by_content.emplace(content, found);
 }
 
@@ -71,7 +77,9 @@ void Tokenizer::WholeSearch::sort() {
 
 const Tokenizer::WholeSearch::Found* Tokenizer::WholeSearch::at(std::string_view text, size_t position,
                                                                 size_t& length) const {
-  if (!first[static_cast<uint8_t>(text[position])]) return nullptr;
+  const auto byte = static_cast<uint8_t>(text[position]);
+  if (!first[byte]) return nullptr;
+  if (position + 1 < text.size() && !two[byte << 8 | static_cast<uint8_t>(text[position + 1])]) return nullptr;
   for (const size_t tried : lengths) {
     if (tried > text.size() - position) continue;
     const auto found = by_content.find(text.substr(position, tried));
@@ -114,21 +122,23 @@ Tokenizer::Tokenizer(TokenizerSpec spec, const std::string& place)
     pairs_.emplace(spec_, ids_, place);
   }
 
+  const auto decoded = [&](std::string text) {
+    if (!spec_.marks_spaces) return text;
+    for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at)
+      text.replace(at, kSpaceMark.size(), " ");
+    return text;
+  };
   for (const AddedToken& added : spec_.added) {
-    const auto [at, fresh] = decoded_.emplace(added.id, added.content);
-    if (!fresh && at->second != added.content) config_error("{}: two added tokens have the id {}", place, added.id);
+    std::string text = decoded(added.content);
+    const auto [at, fresh] = decoded_.emplace(added.id, text);
+    if (!fresh && at->second != text) config_error("{}: two added tokens have the id {}", place, added.id);
   }
   for (size_t byte = 0; byte < spec_.byte_tokens.size(); ++byte) {
     decoded_.emplace(spec_.byte_tokens[byte], std::string(1, static_cast<char>(byte)));
   }
-  if (spec_.marks_spaces) {
-    for (size_t id = 0; id < spec_.tokens.size(); ++id) {
-      std::string text = spec_.tokens[id];
-      size_t at = text.find(kSpaceMark);
-      if (at == std::string::npos) continue;
-      for (; at != std::string::npos; at = text.find(kSpaceMark, at)) text.replace(at, kSpaceMark.size(), " ");
-      decoded_.emplace(static_cast<TokenId>(id), std::move(text));
-    }
+  for (size_t id = 0; spec_.marks_spaces && id < spec_.tokens.size(); ++id) {
+    if (spec_.tokens[id].find(kSpaceMark) != std::string::npos)
+      decoded_.emplace(static_cast<TokenId>(id), decoded(spec_.tokens[id]));
   }
   index_added();
 
@@ -148,14 +158,14 @@ void Tokenizer::index_added() {
   SplitPattern::Scratch scratch;
   Normalizer::Held held;
   for (const AddedToken& added : spec_.added) {
-    const WholeSearch::Found found{added.id, added.lstrip, added.rstrip};
+    const WholeSearch::Found found{added.id, added.lstrip, added.rstrip, added.special};
     if (added.normalized) {
       added_later_.add(std::string(normalizer_.apply(added.content, scratch, held)), found);
     } else {
       added_first_.add(added.content, found);
     }
   }
-  for (const std::string& token : spec_.whole) whole_.add(token, {ids_.at(token), false, false});
+  for (const std::string& token : spec_.whole) whole_.add(token, {ids_.at(token), false, false, false});
   for (WholeSearch* search : {&added_first_, &added_later_, &whole_}) search->sort();
 }
 
@@ -198,16 +208,15 @@ void Encoder::encode(std::string_view text, std::vector<TokenId>& ids, AddedToke
   if (!tokenizer_.normalizer_.takes_any_bytes() && !is_valid_utf8(text)) {
     return encode(replace_invalid_utf8(text), ids, added);
   }
-  if (added == AddedTokens::plain) return encode_segment(text, true, added, ids);
-  around(tokenizer_.added_first_, text, ids,
+  around(tokenizer_.added_first_, text, added, ids,
          [&](std::string_view part, bool at_start) { encode_segment(part, at_start, added, ids); });
 }
 
 // The stretches between tokens that are found as a whole go to `between`. After add_vocabulary.rs of `tokenizers`.
 template <class Between>
-void Encoder::around(const Tokenizer::WholeSearch& search, std::string_view text, std::vector<TokenId>& ids,
-                     const Between& between) {
-  if (search.empty()) return between(text, true);
+void Encoder::around(const Tokenizer::WholeSearch& search, std::string_view text, AddedTokens added,
+                     std::vector<TokenId>& ids, const Between& between) {
+  if (search.empty() || (added == AddedTokens::plain && !search.others)) return between(text, true);
   size_t begin = 0;  // of what is not yet given on
   for (size_t i = 0; i < text.size();) {
     size_t length = 0;
@@ -218,6 +227,7 @@ void Encoder::around(const Tokenizer::WholeSearch& search, std::string_view text
     }
     size_t first = i, last = i + length;
     i = last;
+    if (found->special && added == AddedTokens::plain) continue;
     if (found->lstrip) first = trailing_space(text.substr(0, first));
     if (found->rstrip) last += leading_space(text.substr(last));
     first = std::max(first, begin);
@@ -233,18 +243,18 @@ void Encoder::encode_segment(std::string_view text, bool at_start, AddedTokens a
   text = tokenizer_.normalizer_.apply(text, scratch_, held_);
   const Pieces::Use use = [&](std::string_view piece) { encode_piece(piece, ids); };
   const auto cut = [&](std::string_view part, bool first) {
-    around(tokenizer_.whole_, part, ids, [&](std::string_view between, bool begins) {
+    around(tokenizer_.whole_, part, added, ids, [&](std::string_view between, bool begins) {
       tokenizer_.pieces_.cut(between, at_start && first && begins, scratch_, use);
     });
   };
-  if (added == AddedTokens::plain) return cut(text, true);
-  around(tokenizer_.added_later_, text, ids, cut);
+  around(tokenizer_.added_later_, text, added, ids, cut);
 }
 
 void Encoder::encode_piece(std::string_view piece, std::vector<TokenId>& ids) {
   // A short piece is found whole in the cache sooner than it is cut.
   const bool short_piece = tokenizer_.spec_.of_bytes && piece.size() <= kShortPieceBytes;
-  if (!tokenizer_.pairs_ || short_piece) return encode_word(piece, Word::whole, ids);
+  if (!tokenizer_.pairs_ || short_piece || tokenizer_.pieces_.cuts_characters())
+    return encode_word(piece, Word::whole, ids);
   size_t part = tokenizer_.pairs_->first_part(piece);
   if (part == piece.size()) return encode_word(piece, Word::whole, ids);
   if (tokenizer_.spec_.ignore_merges) {
@@ -260,7 +270,8 @@ void Encoder::encode_piece(std::string_view piece, std::vector<TokenId>& ids) {
 
 void Encoder::encode_word(std::string_view word, Word kind, std::vector<TokenId>& ids) {
   if (word.size() == 1 && tokenizer_.spec_.of_bytes) {
-    ids.push_back(tokenizer_.pairs_->of_byte(static_cast<uint8_t>(word[0])));
+    const TokenId id = tokenizer_.pairs_->of_byte(static_cast<uint8_t>(word[0]));
+    if (id >= 0) ids.push_back(id);
     return;
   }
   if (word.size() > WordCache::kMostWordBytes) return join(word, kind, ids);

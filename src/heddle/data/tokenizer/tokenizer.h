@@ -51,14 +51,16 @@ class Tokenizer {
   struct WholeSearch {
     struct Found {
       TokenId id;
-      bool lstrip, rstrip;
+      bool lstrip, rstrip, special;
     };
     void add(const std::string& content, Found found);
     void sort();
     bool empty() const { return lengths.empty(); }
     const Found* at(std::string_view text, size_t position, size_t& length) const;
 
+    bool others = false;            // some are not special
     std::array<bool, 256> first{};  // bytes some content begins with
+    std::vector<bool> two;          // and two bytes, or one that is a content by itself and any other
     std::vector<size_t> lengths;    // of contents, longest first
     struct Hash {
       using is_transparent = void;
@@ -83,8 +85,9 @@ class Tokenizer {
 /// The added token that is called as published tokenizers call what ends a text; -1: there is none.
 TokenId named_end_of_text(const TokenizerSpec& spec);
 
-/// The reading of added tokens' contents in text: as those tokens, or as text like any other. Training data is
-/// `plain`, so that no document can end itself.
+/// The reading of special tokens' contents in text: as those tokens, or as text like any other. Training data is
+/// `plain`, so that no document can end itself. Added tokens that are not special (runs of spaces) are found
+/// always.
 enum class AddedTokens : uint8_t { plain, parse };
 
 class Encoder {
@@ -100,8 +103,8 @@ class Encoder {
 
  private:
   template <class Between>
-  void around(const Tokenizer::WholeSearch& search, std::string_view text, std::vector<TokenId>& ids,
-              const Between& between);
+  void around(const Tokenizer::WholeSearch& search, std::string_view text, AddedTokens added,
+              std::vector<TokenId>& ids, const Between& between);
   void encode_segment(std::string_view text, bool at_start, AddedTokens added, std::vector<TokenId>& ids);
   void encode_piece(std::string_view piece, std::vector<TokenId>& ids);
   /// A piece, or a part of one that nothing joins to the rest.

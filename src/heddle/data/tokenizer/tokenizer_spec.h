@@ -96,7 +96,10 @@ struct MetaspaceStep {
 /// A space before a piece that begins with none.
 struct PrefixSpaceStep {};
 
-using PieceStep = std::variant<SplitStep, MetaspaceStep, PrefixSpaceStep>;
+/// Steps from here on see each byte as a letter of GPT-2's alphabet.
+struct AlphabetStep {};
+
+using PieceStep = std::variant<SplitStep, MetaspaceStep, PrefixSpaceStep, AlphabetStep>;
 
 /// A split by `pattern` that leaves every match apart.
 inline PieceStep split_at(std::string pattern, std::string place = "") {

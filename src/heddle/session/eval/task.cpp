@@ -10,12 +10,13 @@
 #include "heddle/base/files/output_file.h"
 #include "heddle/base/utf8.h"
 #include "heddle/formats/json_text.h"
+#include "heddle/formats/python_json.h"
 
 namespace heddle::session {
 
 namespace {
 
-using TaskJson = nlohmann::json;
+using TaskJson = nlohmann::ordered_json;  // arguments stand in the order of the choices
 
 constexpr int64_t kMostTaskBytes = int64_t{1} << 30;
 constexpr int kMostNesting = 32;
@@ -80,6 +81,14 @@ std::optional<size_t> right_one(const TaskJson& gold, const std::vector<TaskItem
   return std::nullopt;
 }
 
+TaskJson parsed(std::string_view line, const std::string& place) {
+  try {
+    return formats::parse_python_json(line, {.most_depth = kMostNesting});
+  } catch (const ConfigError& error) {
+    config_error("{}: not JSON: {}", place, error.what());
+  }
+}
+
 TaskItem item_of(const TaskJson& json, const std::string& place) {
   if (!json.is_object()) config_error("{}: {}, an object is expected", place, formats::shown(json));
   TaskItem item;
@@ -127,7 +136,7 @@ Task parse_task(std::string_view text, const std::string& place, int64_t most) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const std::string at = fmt::format("{}:{}", place, number);
-    task.items.push_back(item_of(formats::parse_json(line, at, kMostNesting), at));
+    task.items.push_back(item_of(parsed(line, at), at));
   }
   if (task.items.empty()) config_error("{}: no line holds an item", place);
   return task;

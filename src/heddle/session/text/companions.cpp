@@ -99,16 +99,21 @@ json settings_of(const data::Tokenizer& tokenizer, const data::ChatTemplate* cha
 
 void add_of_tokenizer(const fs::path& run, const data::Tokenizer* tokenizer, const data::ChatTemplate* chat,
                       int64_t most_tokens, std::vector<File>& files) {
+  // One template is a file of its own; two stand in the settings.
+  const bool two = chat != nullptr && !chat->files().for_tools.empty();
   if (holds(run, kSettings)) {
     json settings = chat != nullptr ? json_in(run, kSettings) : json::object();
     const bool other = settings.erase(kTemplate) > 0;  // the run's own takes its place
-    files.emplace_back(kSettings, other ? text_of(settings) : text_in(run, kSettings));
+    if (two) settings[kTemplate] = data::templates_json(chat->files());
+    files.emplace_back(kSettings, other || two ? text_of(settings) : text_in(run, kSettings));
   } else if (tokenizer != nullptr) {
-    files.emplace_back(kSettings, text_of(settings_of(*tokenizer, chat, most_tokens)));
+    json settings = settings_of(*tokenizer, chat, most_tokens);
+    if (two) settings[kTemplate] = data::templates_json(chat->files());
+    files.emplace_back(kSettings, text_of(settings));
   }
   if (holds(run, kMap)) files.emplace_back(kMap, text_in(run, kMap));
   if (chat != nullptr) {
-    files.emplace_back(kJinja, chat->files().text);
+    if (!two) files.emplace_back(kJinja, chat->files().text);
   } else if (holds(run, kJinja)) {
     files.emplace_back(kJinja, text_in(run, kJinja));
   }

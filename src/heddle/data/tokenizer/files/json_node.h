@@ -51,9 +51,6 @@ struct JsonNode {
     }
     return static_cast<TokenId>(value->get<uint64_t>());
   }
-  void must_be_absent(const char* why) const {
-    if (!is_null()) refuse("{} (found {})", why, formats::shown(*value));
-  }
 };
 
 }  // namespace heddle::data

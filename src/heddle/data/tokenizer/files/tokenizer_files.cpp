@@ -9,6 +9,7 @@
 #include "heddle/base/hash.h"
 #include "heddle/data/tokenizer/files/end_of_text.h"
 #include "heddle/data/tokenizer/files/sentencepiece_model.h"
+#include "heddle/data/tokenizer/files/tekken_file.h"
 #include "heddle/data/tokenizer/files/tiktoken_file.h"
 #include "heddle/data/tokenizer/files/vocabulary_pair.h"
 #include "heddle/data/tokenizer/tokenizer.h"
@@ -86,8 +87,8 @@ TokenizerFiles load_tokenizer(const std::string& path, const std::string& end_of
   if (fs::is_directory(path, error)) {
     const std::string kept = tokenizer_in(path);
     if (kept.empty()) {
-      config_error("{}: the folder holds none of {}, {}, {}, {}, NAME.tiktoken, {} with {}", path, kJson,
-                   kSentencePiece, kTiktoken, kPublishedTiktoken, kVocabulary, kMerges);
+      config_error("{}: the folder holds none of {}, {}, {}, {}, {}, NAME.tiktoken, {} with {}", path, kJson,
+                   kTekken, kSentencePiece, kTiktoken, kPublishedTiktoken, kVocabulary, kMerges);
     }
     return load_tokenizer(kept, end_of_text);
   }
@@ -97,7 +98,12 @@ TokenizerFiles load_tokenizer(const std::string& path, const std::string& end_of
   std::string text =
       pair ? tokenizer_json_of(fs::path(path).parent_path().string()) : read_file(path, kMostTokenizerBytes);
   const size_t first = std::min(text.find_first_not_of(" \t\r\n\xef\xbb\xbf"), text.size());
-  if (is_sentencepiece(text)) {
+  if (name.string().starts_with(fs::path(kTekken).stem().string()) && name.extension() == ".json") {
+    auto [tokens, config] = tekken_as_tiktoken(text, path);
+    tokenizer.spec = parse_tiktoken(tokens, config, path);
+    tokenizer.files.emplace_back(kTiktoken, std::move(tokens));
+    tokenizer.files.emplace_back(kConfigFile, tiktoken_config(tokenizer.spec));
+  } else if (is_sentencepiece(text)) {
     tokenizer.spec = parse_sentencepiece_model(text, path);
     tokenizer.files.emplace_back(kSentencePiece, std::move(text));
   } else if (first == text.size() || text[first] == '{' || path.ends_with(".json")) {
@@ -115,7 +121,7 @@ TokenizerFiles load_tokenizer(const std::string& path, const std::string& end_of
 }
 
 std::string tokenizer_in(const std::string& folder) {
-  for (const char* name : {kJson, kSentencePiece, kTiktoken, kPublishedTiktoken}) {
+  for (const char* name : {kJson, kTekken, kSentencePiece, kTiktoken, kPublishedTiktoken}) {
     const fs::path path = fs::path(folder) / name;
     if (is_file(path)) return path.string();
   }

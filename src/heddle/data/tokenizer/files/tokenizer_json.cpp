@@ -8,7 +8,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/base/files/output_file.h"
-#include "heddle/base/utf8.h"
+#include "heddle/data/tokenizer/byte_alphabet.h"
 #include "heddle/data/tokenizer/files/json_node.h"
 #include "heddle/data/tokenizer/files/tokenizer_json_steps.h"
 #include "heddle/formats/json_text.h"
@@ -20,44 +20,6 @@ using PlainJson = nlohmann::json;
 
 constexpr int64_t kMostFileBytes = kMostTokenizerBytes;
 constexpr int kMostTokenizerDepth = 32;
-
-// GPT-2's alphabet: bytes that print stand for themselves in Latin-1, the others follow from U+0100 on.
-struct ByteAlphabet {
-  std::array<std::string, 256> character;
-  std::unordered_map<uint32_t, uint8_t> byte;
-
-  ByteAlphabet() {
-    uint32_t next = 256;
-    for (uint32_t b = 0; b < 256; ++b) {
-      const bool prints = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-      const uint32_t code_point = prints ? b : next++;
-      append_utf8(character[b], code_point);
-      byte[code_point] = static_cast<uint8_t>(b);
-    }
-  }
-};
-
-const ByteAlphabet& alphabet() {
-  static const ByteAlphabet value;
-  return value;
-}
-
-// False if `text` has a character outside the alphabet.
-bool to_bytes(std::string_view text, std::string& bytes) {
-  bytes.clear();
-  for (size_t at = 0; at < text.size();) {
-    const auto found = alphabet().byte.find(next_code_point(text, at));
-    if (found == alphabet().byte.end()) return false;
-    bytes.push_back(static_cast<char>(found->second));
-  }
-  return true;
-}
-
-std::string to_alphabet(std::string_view bytes) {
-  std::string text;
-  for (const char c : bytes) text += alphabet().character[static_cast<uint8_t>(c)];
-  return text;
-}
 
 PlainJson parse_bounded(std::string_view text, const std::string& name) {
   if (text.size() > static_cast<size_t>(kMostFileBytes)) {
@@ -100,7 +62,7 @@ void refuse_unknown_options(const JsonNode& model) {
 // The tokens <0x00> to <0xFF>, which spell what is no token.
 void read_byte_fallback(const JsonNode& node, const std::unordered_map<std::string_view, TokenId>& ids,
                         TokenizerSpec& spec) {
-  if (spec.of_bytes || !node.boolean(false)) return;
+  if (spec.of_bytes || !node.boolean(false) || !ids.contains("<0x00>")) return;
   for (int byte = 0; byte < 256; ++byte) {
     const auto at = ids.find(fmt::format("<0x{:02X}>", byte));
     if (at == ids.end()) node.refuse("true needs the tokens <0x00> to <0xFF>, and <0x{:02X}> is not there", byte);
@@ -174,17 +136,14 @@ void read_pairs(const JsonNode& model, TokenizerSpec& spec) {
     if (is_added && added->second != id) {
       entry().refuse("the same token is in added_tokens with the id {}", added->second);
     }
-    if (text.empty() || text.size() > kMostTokenBytes) {
-      entry().refuse("1 to {} bytes are expected, found {}", kMostTokenBytes, text.size());
-    }
+    if (text.size() > kMostTokenBytes)
+      entry().refuse("at most {} bytes are expected, found {}", kMostTokenBytes, text.size());
     if (!spec.of_bytes) {
       spec.tokens[slot] = text;
-    } else if (to_bytes(text, bytes)) {
+    } else if (byte_alphabet::to_bytes(text, bytes)) {
       spec.tokens[slot] = bytes;
-    } else if (is_added) {
-      continue;  // found as a whole, never by merging
     } else {
-      entry().refuse("has a character that is none of the byte-level alphabet");
+      continue;  // found as a whole where it is added, and otherwise never: no merging makes it
     }
     ids.emplace(text, id);
   }
@@ -244,8 +203,6 @@ TokenizerSpec parse_tokenizer_json(std::string_view text, const std::string& nam
   const PlainJson document = parse_bounded(text, name);
   const JsonNode root{&document, "$", &name};
   TokenizerSpec spec;
-  root.at("truncation").must_be_absent("truncation is not accepted, only null");
-  root.at("padding").must_be_absent("padding is not accepted, only null");
   read_normalizer(root.at("normalizer"), spec);
   read_added_tokens(root.at("added_tokens"), spec);
   const JsonNode pre_tokenizer = root.at("pre_tokenizer");
@@ -320,14 +277,14 @@ std::string tokenizer_json(const TokenizerSpec& spec) {
   vocabulary.reserve(spec.tokens.size());
   for (size_t id = 0; id < spec.tokens.size(); ++id) {
     if (!spec.tokens[id].empty()) {
-      vocabulary.Container::emplace_back(to_alphabet(spec.tokens[id]), static_cast<int64_t>(id));
+      vocabulary.Container::emplace_back(byte_alphabet::of_bytes(spec.tokens[id]), static_cast<int64_t>(id));
     }
   }
   model["vocab"] = std::move(vocabulary);
   Ordered merges = Ordered::array();
   for (const auto& [left, right] : spec.merges) {
-    merges.push_back(to_alphabet(spec.tokens.at(static_cast<size_t>(left))) + " " +
-                     to_alphabet(spec.tokens.at(static_cast<size_t>(right))));
+    merges.push_back(byte_alphabet::of_bytes(spec.tokens.at(static_cast<size_t>(left))) + " " +
+                     byte_alphabet::of_bytes(spec.tokens.at(static_cast<size_t>(right))));
   }
   model["merges"] = std::move(merges);
   root["model"] = std::move(model);

@@ -10,13 +10,15 @@ namespace heddle::data {
 namespace {
 
 constexpr size_t kMostSteps = 16;
+constexpr int kMostDepth = 4;
+constexpr const char* kPunctuation = R"([\p{P}$+<=>^`|~])";  // Unicode's, and all that ASCII calls so
 
 // Gives each member of a Sequence to `read`, or the node itself. `list` is the key of its members.
 void for_each_of(const JsonNode& node, const char* list, int depth,
                  const std::function<void(const JsonNode&, const std::string& type)>& read) {
   const JsonNode type = node.at("type");
   if (type.string() != "Sequence") return read(node, type.string());
-  if (depth > 0) type.refuse("a Sequence within a Sequence is not accepted");
+  if (depth >= kMostDepth) type.refuse("Sequences are nested more than {} deep", kMostDepth);
   const JsonNode members = node.at(list);
   if (members.array_size() > kMostSteps) members.refuse("more than {} steps", kMostSteps);
   for (size_t i = 0; i < members.array_size(); ++i) for_each_of(members.at(i), list, depth + 1, read);
@@ -112,9 +114,13 @@ void read_normalizer(const JsonNode& node, TokenizerSpec& spec) {
 
 void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec) {
   spec.of_bytes = false;
+  bool spelt = false;
   if (node.is_null()) return;
   for_each_of(node, "pretokenizers", 0, [&](const JsonNode& step, const std::string& name) {
-    if (spec.of_bytes) step.refuse("nothing may follow ByteLevel");
+    if (spec.of_bytes && !spelt) {  // what follows sees bytes as letters
+      spec.steps.emplace_back(AlphabetStep{});
+      spelt = true;
+    }
     if (name == "Split") {
       SplitStep split;
       split.pattern = pattern_of(step, split.place);
@@ -124,14 +130,21 @@ void read_pre_tokenizer(const JsonNode& node, TokenizerSpec& spec) {
     } else if (name == "Digits") {
       spec.steps.push_back(
           split_at(step.at("individual_digits").boolean(false) ? "\\p{N}" : "\\p{N}+", step.place()));
+    } else if (name == "Punctuation") {
+      const JsonNode behavior = step.at("behavior");
+      spec.steps.emplace_back(SplitStep{kPunctuation,
+                                        behavior.is_null() ? SplitStep::Behavior::isolated : behavior_of(behavior),
+                                        false, step.place()});
     } else if (name == "Metaspace") {
+      if (spec.of_bytes) step.refuse("Metaspace after ByteLevel is not accepted");
       spec.steps.emplace_back(metaspace_of(step));
     } else if (name == "ByteLevel") {
+      if (spec.of_bytes) step.refuse("a second ByteLevel is not accepted");
       spec.of_bytes = true;
       if (step.at("add_prefix_space").boolean(true)) spec.steps.emplace_back(PrefixSpaceStep{});
       if (step.at("use_regex").boolean(true)) spec.steps.push_back(split_at(kSplitWordsGpt2, step.place()));
     } else {
-      refuse_type(step, {"Sequence", "Split", "Digits", "Metaspace", "ByteLevel"});
+      refuse_type(step, {"Sequence", "Split", "Digits", "Punctuation", "Metaspace", "ByteLevel"});
     }
   });
 }
@@ -158,8 +171,18 @@ void read_decoder(const JsonNode& node, TokenizerSpec& spec) {
 void read_post_processor(const JsonNode& node, TokenizerSpec& spec) {
   if (node.is_null()) return;
   for_each_of(node, "processors", 0, [&](const JsonNode& step, const std::string& name) {
-    if (name == "ByteLevel") return;  // moves offsets alone
-    if (name != "TemplateProcessing") refuse_type(step, {"Sequence", "ByteLevel", "TemplateProcessing"});
+    if (name == "ByteLevel") return;                                // moves offsets alone
+    if (name == "RobertaProcessing" || name == "BertProcessing") {  // a token and its id
+      for (const char* key : {"cls", "sep"}) {
+        const JsonNode pair = step.at(key);
+        if (pair.array_size() != 2) pair.refuse("a token and its id are expected");
+        (key[0] == 'c' ? spec.before : spec.after).push_back(pair.at(1).token_id());
+      }
+      return;
+    }
+    if (name != "TemplateProcessing") {
+      refuse_type(step, {"Sequence", "ByteLevel", "TemplateProcessing", "RobertaProcessing", "BertProcessing"});
+    }
     const JsonNode single = step.at("single"), special = step.at("special_tokens");
     bool behind = false;
     for (size_t i = 0; i < single.array_size(); ++i) {

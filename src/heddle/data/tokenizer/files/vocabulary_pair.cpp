@@ -1,5 +1,6 @@
 #include "heddle/data/tokenizer/files/vocabulary_pair.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -60,7 +61,7 @@ std::map<int64_t, PlainJson> added_tokens(const PlainJson& config, const PlainJs
                                           const PlainJson& vocabulary) {
   std::map<int64_t, PlainJson> tokens;
   const auto add = [&](int64_t id, const std::string& content, bool special) {
-    tokens.emplace(id, PlainJson{{"id", id}, {"content", content}, {"special", special}});
+    tokens.emplace(id, PlainJson{{"id", id}, {"content", content}, {"special", special}, {"normalized", !special}});
   };
   const PlainJson decoder = config.value("added_tokens_decoder", PlainJson::object());
   for (const auto& [key, token] : decoder.items()) {
@@ -71,13 +72,16 @@ std::map<int64_t, PlainJson> added_tokens(const PlainJson& config, const PlainJs
     made["id"] = std::stoll(key);
     tokens.emplace(made["id"].get<int64_t>(), std::move(made));
   }
-  for (const auto& [content, id] : added.items()) {
-    if (!id.is_number_integer()) config_error("added_tokens.json: '{}' has no id", escaped(content, 40));
-    add(id.get<int64_t>(), content, true);
-  }
   std::vector<std::string> names{std::string(kEndOfText)};
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"})
     names.push_back(text_of(config.value(key, PlainJson())));
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+    for (const PlainJson& token : config.value(key, PlainJson::array())) names.push_back(text_of(token));
+  }
+  for (const auto& [content, id] : added.items()) {
+    if (!id.is_number_integer()) config_error("added_tokens.json: '{}' has no id", escaped(content, 40));
+    add(id.get<int64_t>(), content, std::find(names.begin(), names.end(), content) != names.end());
+  }
   for (const std::string& name : names) {
     const auto at = vocabulary.find(name);
     if (!name.empty() && at != vocabulary.end() && at->is_number_integer()) add(at->get<int64_t>(), name, true);
