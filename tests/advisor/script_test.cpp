@@ -8,6 +8,7 @@
 
 #include "advisor/advice/better.h"
 #include "advisor/advice/targets.h"
+#include "advisor/answer/script_job.h"
 #include "advisor/script/emit.h"
 #include "advisor/script/flag_effects.h"
 #include "advisor/script/launch_flags.h"
@@ -17,6 +18,7 @@
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/planner/launch_settings.h"
 #include "heddle/search/explain.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle::advisor {
 namespace {
@@ -166,6 +168,42 @@ TEST(Script, LayersThatDoNothingAreNone) {
   }
   EXPECT_NE(refused(text.substr(0, text.size() - 1) + " --noop-layers 16").find("--noop-layers"),
             std::string::npos);
+}
+
+TEST(Script, NumbersAreAsPythonReadsThem) {
+  const std::string more = "--num-layers 4 --train-samples 6_348_800 --lr-decay-samples +5_000 --lr 1_0e-5";
+  EXPECT_EQ(refused(kRun + kMoe + more), "");
+  EXPECT_EQ(read_launch_script(kRun + kMoe + "--num-layers 1_2", "run.sh").launch.job.shape.num_hidden_layers, 12);
+  for (const char* wrong : {"_4", "4_", "1__2", "+-4", "+"})
+    EXPECT_NE(refused(kRun + kMoe + "--num-layers " + wrong).find("accepted: a whole number"), std::string::npos);
+}
+
+TEST(Script, FlagsOfTheLauncherAreNotTheTrainers) {
+  const std::string rest =
+      "pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 512 "
+      "--micro-batch-size 1 --bf16 --own-flag 1";
+  const LaunchScript mpi = read_launch_script("mpirun --mca x y --bind-to none -n 16 python " + rest, "run.sh");
+  EXPECT_EQ(mpi.others.unknown, std::vector<std::string>{"--own-flag"});
+  EXPECT_EQ(mpi.launch.job.mesh.ranks(), 16);
+  const LaunchScript deep = read_launch_script("deepspeed --num_gpus 4 --num_nodes 2 " + rest, "run.sh");
+  EXPECT_EQ(deep.others.unknown, std::vector<std::string>{"--own-flag"});
+  EXPECT_EQ(deep.launch.job.mesh.ranks(), 8);
+}
+
+TEST(Script, FilesAreFoundInTheFoldersAbove) {
+  const ScratchFolder folder;
+  std::filesystem::create_directories(folder.path() / "a/b");
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder.path() / name) << text;
+  };
+  write("top.sh", "LAYERS=6\n");
+  write("a/middle.sh", "HIDDEN=640\n");
+  write("a/b/run.sh",
+        "source top.sh\nsource a/middle.sh\ntorchrun --nproc_per_node 8 pretrain_gpt.py --num-layers $LAYERS "
+        "--hidden-size $HIDDEN --num-attention-heads 8 --seq-length 512 --micro-batch-size 1 --bf16\n");
+  const ScriptJob job = read_script_job({.path = (folder.path() / "a/b/run.sh").string()});
+  EXPECT_EQ(job.script.launch.job.shape.num_hidden_layers, 6);
+  EXPECT_EQ(job.script.launch.job.shape.hidden_size, 640);
 }
 
 TEST(Script, LeadingDenseLayersAreCountedInPlaces) {

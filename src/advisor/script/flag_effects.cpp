@@ -107,7 +107,9 @@ constexpr Flags kEffects[] = {
     // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline,
     // context parallelism of two levels), else without effect.
     {FlagEffect::none, R"(
-        --activations-checkpoint-num-layers --attention-head-type --cp-window-size --first-k-dense-replace
+        --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
+        --activations-checkpoint-num-layers --attention-head-type --cp-window-size
+        --decoder-first-pipeline-num-layers --decoder-last-pipeline-num-layers --first-k-dense-replace
         --fp8-recipe --hierarchical-context-parallel-sizes --moe-expert-capacity-factor --moe-ffn-hidden-size
         --moe-intermediate-size --moe-latent-size --moe-layer-freq --moe-model-type
         --moe-pad-expert-input-to-capacity --moe-router-enable-expert-bias --moe-router-topk
@@ -118,7 +120,6 @@ constexpr Flags kEffects[] = {
         --ulysses-degree-in-cp --use-flash-attn --window-attn-skip-freq)"},
     // Schedules, kernels, precision and places that no estimate counts.
     {FlagEffect::pace, R"(
-        --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
         --activation-offload-fraction --adaptive-* --ampipe-* --async-log-allreduce
         --async-tensor-model-parallel-allreduce --automated-pipeline* --balanced-moe-* --batch-invariant-backend
         --batch-invariant-mode --coc-* --compress-activation --compress-dense --compress-optimizer
@@ -146,13 +147,13 @@ constexpr Flags kEffects[] = {
         --moe-use-grouped-tensor --moe-zero-memory-num-layers --mtp-standalone --n-subs --nd1-dim1-size
         --nd2-dim1-size --no-align-* --no-async-tensor-model-parallel-allreduce --no-fp8-wgrad --no-tp-comm-*
         --no-use-gmm-fp8 --no-use-rts --no-use-sparse-c8-indexer --num-distributed-optimizer-instances
-        --num-layer-list --num-layers-at-end-in-bf16 --num-layers-at-start-in-bf16 --o2-gradient --o2-optimizer
+        --num-layers-at-end-in-bf16 --num-layers-at-start-in-bf16 --o2-gradient --o2-optimizer
         --offload-modules --optimize-send-recv-comm --optimize-vpp-send-recv-comm --optimized-mbs-list
         --optimized-mbs-mode --optimizer-cuda-graph --optimizer-offload-fraction --outer-dp-sharding-strategy
         --output-layer-slice-num --output-logit-dtype --overlap-cpu-optimizer-d2h-h2d
         --overlap-dispatch-backward-with-experts-wgrad --overlap-p2p-communication-warmup-flush
         --overlap-param-gather-with-optimizer-step --param-and-grad-buffer-pad --pipe-experts-*
-        --pipeline-num-transformer-layers --pp-schedule-list --print-expert-load --quant-grads --quant-states
+        --pp-schedule-list --print-expert-load --quant-grads --quant-states
         --rampup-batch-size --recompute-activation-function-num-layers --recompute-in-advance
         --recompute-in-bubble --recompute-mla-up-proj --recompute-module-list --recompute-norm-num-layers
         --recompute-type --reuse-grad-buf-for-mxfp8-param-ag --save-memory-ratio --seq1f1b-*

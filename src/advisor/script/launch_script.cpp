@@ -101,6 +101,8 @@ class Devices {
       : command_(command), flags_(flags), script_(script) {}
 
   int64_t count() {
+    if (std::find(command_.words.begin(), command_.words.end(), "deepspeed") != command_.words.end())
+      return number("--num-gpus") * (flags_.contains("--num-nodes") ? number("--num-nodes") : 1);
     if (const int64_t each = number("--nproc-per-node"); each > 0)
       return each * (flags_.contains("--nnodes") ? number("--nnodes") : 1);
     if (const int64_t all = number("--worker-num"); all > 0) return all;  // MindSpore's msrun
@@ -206,8 +208,17 @@ void refuse_others(const GivenFlags& given, const FlagMap& flags) {
                    shown(spec));
 }
 
-void sort_others(const GivenFlags& given, LaunchScript& script) {
+// The flags behind the program; those before it are its launcher's.
+FlagMap own_flags(const shell::Command& command) {
+  const auto program = std::find_if(command.words.begin(), command.words.end(),
+                                    [](const std::string& word) { return word.ends_with(".py"); });
+  return flags_of_words(program == command.words.end() ? command.words
+                                                       : shell::Values(program, command.words.end()));
+}
+
+void sort_others(const GivenFlags& given, const FlagMap& own, LaunchScript& script) {
   for (const std::string& flag : given.unread()) {
+    if (!own.contains(flag)) continue;
     const std::string name = shown(flag);
     switch (effect_of(flag)) {
       case FlagEffect::none:
@@ -234,6 +245,8 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
   check_used(context, read, name);
   LaunchScript script;
   script.line = command->line;
+  script.place =
+      fmt::format("{}:{}", command->file == name ? command->file : escaped(command->file, 400), command->line);
   if (command->end != shell::kNowhere) script.end = command->end;
   if (!script.end && command->string_end != shell::kNowhere) {
     script.quote = command->quote;
@@ -270,15 +283,17 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
     script.notes.push_back(fmt::format("no device is given: taken as {}", launch.job.device.name));
   }
   launch.job.imbalance = context.imbalance;
-  const GivenFlags given(flags, fmt::format("{}:{}", name, command->line),
-                         [&](const std::string& value) { return read.why_unknown(value); });
+  const GivenFlags given(flags, script.place, [&](const std::string& value) {
+    const std::string why = read.why_unknown(value);
+    return why + (why.find("the script's argument") != std::string::npos ? arguments_missing(read) : "");
+  });
   const auto in_place = [&](const std::function<void()>& reads) {
     try {
       reads();
     } catch (const ConfigError& error) {
       const std::string what = error.what();
-      if (what.starts_with(name)) throw;
-      config_error("{}:{}: {}", name, command->line, what);
+      if (what.starts_with(script.place)) throw;
+      config_error("{}: {}", script.place, what);
     }
   };
   in_place([&] { refuse_others(given, flags); });
@@ -286,18 +301,18 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
   const int64_t devices = context.devices > 0 ? context.devices : counted.count();
   if (devices < 1 || devices > (1 << 24))
     config_error(
-        "{}:{}: the script does not say how many devices it starts (--nproc_per_node and --nnodes of "
+        "{}: the script does not say how many devices it starts (--nproc_per_node and --nnodes of "
         "torchrun){}{}; "
         "give --devices",
-        name, command->line, counted.why().empty() ? "" : "; " + counted.why(), arguments_missing(read));
+        script.place, counted.why().empty() ? "" : "; " + counted.why(), arguments_missing(read));
   in_place([&] {
     read_flags(given, script.dialect, static_cast<int>(devices), launch, script.notes);
-    sort_others(given, script);
+    sort_others(given, own_flags(*command), script);
     script.constants = constants_of(given, launch);
   });
   launch.job.shape.name = name_of_shape(launch, evidence_of(given)).name;
   if (const std::string wrong = estimate(launch.job).reason; !wrong.empty())
-    config_error("{}:{}: {}", name, command->line, wrong);
+    config_error("{}: {}", script.place, wrong);
   return script;
 }
 
