@@ -220,6 +220,59 @@ TEST(Script, LeadingDenseLayersAreCountedInPlaces) {
   EXPECT_TRUE(found);
 }
 
+TEST(Script, LayersWithExpertsAreInAnyOrder) {
+  const auto layers = [](const std::string& flags) {
+    const LaunchScript s = read_launch_script(kRun + kMoe + flags, "run.sh");
+    const model::Shape& shape = s.launch.job.shape;
+    std::string letters;
+    for (int64_t layer = 0; layer < shape.num_hidden_layers; ++layer)
+      letters += shape.has_experts_behind(layer) ? 'E' : '-';
+    // As it is written, it is read.
+    const LaunchScript again = read_launch_script(
+        emit(s.launch, s.launch.noop.empty() ? Dialect::megatron : Dialect::mindspeed), "run.sh");
+    EXPECT_EQ(again.launch.job.shape, shape) << flags;
+    return letters;
+  };
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq 2"), "E-E-E-E-");
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq '([0]+[1]*3)*2'"), "-EEE-EEE");
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq [1]*4+[0,0]+[1]*2"), "EEEE--EE");
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq [0]*2+[1]*6"), "--EEEEEE");
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq 1"), "EEEEEEEE");
+  EXPECT_EQ(layers("--num-layers 8 --noop-layers 1,6 --moe-layer-freq [0,0,1,0,1,1,1,1]"), "-E-EEE");
+  for (const char* wrong :
+       {"[0]*3+[1]*3", "[1 if i else 0 for i in range(8)]", "((((((((((((((((((([1]*8", "[2]*8"})
+    EXPECT_TRUE(
+        has(read_launch_script(kRun + kMoe + "--num-layers 8 --moe-layer-freq '" + wrong + "'", "run.sh").notes,
+            "taken as experts in all"))
+        << wrong;
+}
+
+TEST(Script, WindowsSkipLayersAsTheFlagsSay) {
+  const auto interval = [](const std::string& flags) {
+    const LaunchScript s = read_launch_script(kRun + kDense + "--window-size 127,0 " + flags, "run.sh");
+    EXPECT_EQ(s.launch.job.shape.sliding_window, 128);
+    const LaunchScript again = read_launch_script(emit(s.launch, Dialect::megatron), "run.sh");
+    EXPECT_EQ(again.launch.job.shape, s.launch.job.shape) << flags;
+    return s.launch.job.shape.full_attention_interval;
+  };
+  EXPECT_EQ(interval(""), 0);
+  EXPECT_EQ(interval("--window-attn-skip-freq 6"), 6);
+  EXPECT_EQ(interval("--window-attn-skip-freq '([1]*3+[0])*8'"), 4);
+  EXPECT_EQ(interval("--window-attn-skip-freq [1]*32"), 0);
+  EXPECT_TRUE(
+      has(read_launch_script(kRun + kDense + "--window-size 127,0 --window-attn-skip-freq [0]*8+[1]*24", "x").notes,
+          "taken as a window in all layers"));
+}
+
+TEST(Script, GroupsOfQueriesWantTheirSwitch) {
+  const std::string groups = kRun + kDense + "--num-query-groups 8 ";
+  EXPECT_EQ(read_launch_script(groups + "--group-query-attention", "run.sh").launch.job.shape.num_key_value_heads,
+            8);
+  const LaunchScript without = read_launch_script(groups, "run.sh");
+  EXPECT_EQ(without.launch.job.shape.num_key_value_heads, 32);
+  EXPECT_TRUE(has(without.notes, "--num-query-groups without --group-query-attention"));
+}
+
 TEST(Script, QuickGegluIsGated) {
   const LaunchScript s = read_launch_script(
       kRun +
