@@ -190,6 +190,22 @@ TEST(Script, FlagsOfTheLauncherAreNotTheTrainers) {
   EXPECT_EQ(deep.launch.job.mesh.ranks(), 8);
 }
 
+TEST(Script, LaunchersSayTheDevicesInTheirOwnWords) {
+  const std::string rest = " pretrain_gpt.py " + kDense;
+  const auto devices = [&](const std::string& start) {
+    return read_launch_script(start + rest, "run.sh").launch.job.mesh.ranks();
+  };
+  EXPECT_EQ(devices("srun -N2 -n16 python"), 16);
+  EXPECT_EQ(devices("accelerate launch --num_processes 16"), 16);
+  EXPECT_EQ(devices("export WORLD_SIZE=4 RANK=0\npython"), 4);
+  for (const auto& [start, why] : {std::pair("torchrun --nproc_per_node=gpu", "--nproc-per-node gpu"),
+                                   {"torchrun --nproc_per_node 8 --nnodes 1:4", "--nnodes 1:4"},
+                                   {"torchrun --standalone", "give --devices"},
+                                   {"WORLD_SIZE=$N\npython", "N is not set"},
+                                   {"python", "give --devices"}})
+    EXPECT_NE(refused(start + rest).find(why), std::string::npos) << refused(start + rest);
+}
+
 TEST(Script, FilesAreFoundInTheFoldersAbove) {
   const ScratchFolder folder;
   std::filesystem::create_directories(folder.path() / "a/b");
