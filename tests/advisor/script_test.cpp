@@ -8,6 +8,7 @@
 
 #include "advisor/advice/better.h"
 #include "advisor/advice/targets.h"
+#include "advisor/answer/script_job.h"
 #include "advisor/script/emit.h"
 #include "advisor/script/flag_effects.h"
 #include "advisor/script/launch_flags.h"
@@ -17,6 +18,7 @@
 #include "heddle/model/shapes/shape_presets.h"
 #include "heddle/planner/launch_settings.h"
 #include "heddle/search/explain.h"
+#include "tests/support/scratch_folder.h"
 
 namespace heddle::advisor {
 namespace {
@@ -168,6 +170,58 @@ TEST(Script, LayersThatDoNothingAreNone) {
             std::string::npos);
 }
 
+TEST(Script, NumbersAreAsPythonReadsThem) {
+  const std::string more = "--num-layers 4 --train-samples 6_348_800 --lr-decay-samples +5_000 --lr 1_0e-5";
+  EXPECT_EQ(refused(kRun + kMoe + more), "");
+  EXPECT_EQ(read_launch_script(kRun + kMoe + "--num-layers 1_2", "run.sh").launch.job.shape.num_hidden_layers, 12);
+  for (const char* wrong : {"_4", "4_", "1__2", "+-4", "+"})
+    EXPECT_NE(refused(kRun + kMoe + "--num-layers " + wrong).find("accepted: a whole number"), std::string::npos);
+}
+
+TEST(Script, FlagsOfTheLauncherAreNotTheTrainers) {
+  const std::string rest =
+      "pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 512 "
+      "--micro-batch-size 1 --bf16 --own-flag 1";
+  const LaunchScript mpi = read_launch_script("mpirun --mca x y --bind-to none -n 16 python " + rest, "run.sh");
+  EXPECT_EQ(mpi.others.unknown, std::vector<std::string>{"--own-flag"});
+  EXPECT_EQ(mpi.launch.job.mesh.ranks(), 16);
+  const LaunchScript deep = read_launch_script("deepspeed --num_gpus 4 --num_nodes 2 " + rest, "run.sh");
+  EXPECT_EQ(deep.others.unknown, std::vector<std::string>{"--own-flag"});
+  EXPECT_EQ(deep.launch.job.mesh.ranks(), 8);
+}
+
+TEST(Script, LaunchersSayTheDevicesInTheirOwnWords) {
+  const std::string rest = " pretrain_gpt.py " + kDense;
+  const auto devices = [&](const std::string& start) {
+    return read_launch_script(start + rest, "run.sh").launch.job.mesh.ranks();
+  };
+  EXPECT_EQ(devices("srun -N2 -n16 python"), 16);
+  EXPECT_EQ(devices("accelerate launch --num_processes 16"), 16);
+  EXPECT_EQ(devices("export WORLD_SIZE=4 RANK=0\npython"), 4);
+  for (const auto& [start, why] : {std::pair("torchrun --nproc_per_node=gpu", "--nproc-per-node gpu"),
+                                   {"torchrun --nproc_per_node 8 --nnodes 1:4", "--nnodes 1:4"},
+                                   {"torchrun --standalone", "give --devices"},
+                                   {"WORLD_SIZE=$N\npython", "N is not set"},
+                                   {"python", "give --devices"}})
+    EXPECT_NE(refused(start + rest).find(why), std::string::npos) << refused(start + rest);
+}
+
+TEST(Script, FilesAreFoundInTheFoldersAbove) {
+  const ScratchFolder folder;
+  std::filesystem::create_directories(folder.path() / "a/b");
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder.path() / name) << text;
+  };
+  write("top.sh", "LAYERS=6\n");
+  write("a/middle.sh", "HIDDEN=640\n");
+  write("a/b/run.sh",
+        "source top.sh\nsource a/middle.sh\ntorchrun --nproc_per_node 8 pretrain_gpt.py --num-layers $LAYERS "
+        "--hidden-size $HIDDEN --num-attention-heads 8 --seq-length 512 --micro-batch-size 1 --bf16\n");
+  const ScriptJob job = read_script_job({.path = (folder.path() / "a/b/run.sh").string()});
+  EXPECT_EQ(job.script.launch.job.shape.num_hidden_layers, 6);
+  EXPECT_EQ(job.script.launch.job.shape.hidden_size, 640);
+}
+
 TEST(Script, LeadingDenseLayersAreCountedInPlaces) {
   LaunchScript s =
       read_launch_script(kRun + kMoe + "--num-layers 27 --noop-layers 0,25,26 --first-k-dense-replace 4", "run.sh");
@@ -180,6 +234,59 @@ TEST(Script, LeadingDenseLayersAreCountedInPlaces) {
     EXPECT_EQ(f.values, std::vector<std::string>{"([0]*4+[1]*23)"});
   }
   EXPECT_TRUE(found);
+}
+
+TEST(Script, LayersWithExpertsAreInAnyOrder) {
+  const auto layers = [](const std::string& flags) {
+    const LaunchScript s = read_launch_script(kRun + kMoe + flags, "run.sh");
+    const model::Shape& shape = s.launch.job.shape;
+    std::string letters;
+    for (int64_t layer = 0; layer < shape.num_hidden_layers; ++layer)
+      letters += shape.has_experts_behind(layer) ? 'E' : '-';
+    // As it is written, it is read.
+    const LaunchScript again = read_launch_script(
+        emit(s.launch, s.launch.noop.empty() ? Dialect::megatron : Dialect::mindspeed), "run.sh");
+    EXPECT_EQ(again.launch.job.shape, shape) << flags;
+    return letters;
+  };
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq 2"), "E-E-E-E-");
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq '([0]+[1]*3)*2'"), "-EEE-EEE");
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq [1]*4+[0,0]+[1]*2"), "EEEE--EE");
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq [0]*2+[1]*6"), "--EEEEEE");
+  EXPECT_EQ(layers("--num-layers 8 --moe-layer-freq 1"), "EEEEEEEE");
+  EXPECT_EQ(layers("--num-layers 8 --noop-layers 1,6 --moe-layer-freq [0,0,1,0,1,1,1,1]"), "-E-EEE");
+  for (const char* wrong :
+       {"[0]*3+[1]*3", "[1 if i else 0 for i in range(8)]", "((((((((((((((((((([1]*8", "[2]*8"})
+    EXPECT_TRUE(
+        has(read_launch_script(kRun + kMoe + "--num-layers 8 --moe-layer-freq '" + wrong + "'", "run.sh").notes,
+            "taken as experts in all"))
+        << wrong;
+}
+
+TEST(Script, WindowsSkipLayersAsTheFlagsSay) {
+  const auto interval = [](const std::string& flags) {
+    const LaunchScript s = read_launch_script(kRun + kDense + "--window-size 127,0 " + flags, "run.sh");
+    EXPECT_EQ(s.launch.job.shape.sliding_window, 128);
+    const LaunchScript again = read_launch_script(emit(s.launch, Dialect::megatron), "run.sh");
+    EXPECT_EQ(again.launch.job.shape, s.launch.job.shape) << flags;
+    return s.launch.job.shape.full_attention_interval;
+  };
+  EXPECT_EQ(interval(""), 0);
+  EXPECT_EQ(interval("--window-attn-skip-freq 6"), 6);
+  EXPECT_EQ(interval("--window-attn-skip-freq '([1]*3+[0])*8'"), 4);
+  EXPECT_EQ(interval("--window-attn-skip-freq [1]*32"), 0);
+  EXPECT_TRUE(
+      has(read_launch_script(kRun + kDense + "--window-size 127,0 --window-attn-skip-freq [0]*8+[1]*24", "x").notes,
+          "taken as a window in all layers"));
+}
+
+TEST(Script, GroupsOfQueriesWantTheirSwitch) {
+  const std::string groups = kRun + kDense + "--num-query-groups 8 ";
+  EXPECT_EQ(read_launch_script(groups + "--group-query-attention", "run.sh").launch.job.shape.num_key_value_heads,
+            8);
+  const LaunchScript without = read_launch_script(groups, "run.sh");
+  EXPECT_EQ(without.launch.job.shape.num_key_value_heads, 32);
+  EXPECT_TRUE(has(without.notes, "--num-query-groups without --group-query-attention"));
 }
 
 TEST(Script, QuickGegluIsGated) {

@@ -85,6 +85,72 @@ TEST(Shell, LoopsAndFunctions) {
             "--x|none");
 }
 
+TEST(Shell, FunctionsHaveNamesAndAStatusOfTheirOwn) {
+  EXPECT_EQ(run_words("L=4\nf() { local L=9 K; K=2; H=5; }\nf\nrun --l $L --h $H --k ${K:-none}"),
+            "--l|4|--h|5|--k|none");
+  EXPECT_EQ(run_words("declare -A M=([a]=1)\nf() { local -A M=([a]=2 [b]=3); X=${M[b]}; }\nf\nrun --m ${M[@]} $X"),
+            "--m|1|3");
+  EXPECT_EQ(run_words("big() { [ \"$1\" = b ] && return 0; return 1; }\nbig b && A=1\nbig s && A=2\nrun --a $A"),
+            "--a|1");
+  EXPECT_EQ(run_words("f() { [ -f x ] && return 0; return 1; }\nA=1\nf && A=2\nrun --a $A"), "--a|?");
+  EXPECT_EQ(run_words("size() { case $1 in 7b) echo 32 4096;; *) echo 0;; esac; }\nS=($(size 7b))\n"
+                      "run --l ${S[0]} --h \"$(size 7b)\""),
+            "--l|32|--h|32 4096");
+  EXPECT_EQ(run_words("f() { [ -f x ] && echo 1; echo 2; }\nrun --a $(f) --b $(nvidia-smi; echo 1)"),
+            "--a|?|--b|?");
+  EXPECT_EQ(run_words("go() { run --tp $1 \"${@:2}\"; }\ngo 4 --pp 2"), "--tp|4|--pp|2");
+}
+
+TEST(Shell, ShellsOfTheirOwnLeaveNothingBehind) {
+  EXPECT_EQ(run_words("L=4\n( L=9; exit 1 )\nf() ( L=8 )\nf\nrun --l $L"), "--l|4");
+  EXPECT_EQ(run_words("L=4\necho x | while read y; do L=5; done\n{ H=6; }\nrun --l $L $H"), "--l|4|6");
+  EXPECT_EQ(run_words("L=$(L=3; echo $L)$(pwd)\nrun --l $L"), "--l|?");
+  EXPECT_EQ(run_words("A=(x y)\nrun --l $(IFS=,; echo \"${A[*]}\") \"${A[*]}\""), "--l|x,y|x y");
+  EXPECT_EQ(run_words("bash -c 'run --num-layers \"$1\" \"$@\"' name 4 --h 5"), "--num-layers|4|4|--h|5");
+}
+
+TEST(Shell, APathThatEndsTheScriptIsNotTheJobs) {
+  EXPECT_EQ(run_words("if [ -f x ]; then A=(--a 1); else exit 1; fi\nrun ${A[@]}"), "--a|1");
+  EXPECT_EQ(run_words("case $1 in a) L=1;; *) echo no; exit 1;; esac\nrun --l $L"), "--l|1");
+  EXPECT_EQ(run_words("usage() { exit 2; }\nL=4\n[ -d x ] && { L=9; usage; }\nrun --l $L"), "--l|4");
+  const Script certain = read_script("if [ -d x ]; then run --a 1; else exit 1; fi", "run.sh");
+  ASSERT_EQ(certain.commands.size(), 1u);
+  EXPECT_TRUE(certain.commands[0].certain);
+  // The arguments that a check misses will be there; behind the job nothing runs.
+  EXPECT_EQ(run_words("if [ $# -lt 1 ]; then exit 1; fi\nrun --a 1"), "--a|1");
+  EXPECT_EQ(run_words("run --num-layers 1\nexit 0\nrun --num-layers 2"), "--num-layers|1");
+}
+
+TEST(Shell, LoopsInLoopsAreLeftByNumber) {
+  EXPECT_EQ(run_words("for a in 1 2; do for b in 4 5 6; do L=$a$b; [ $b = 5 ] && break 2; done; done\nrun --l $L"),
+            "--l|15");
+  EXPECT_EQ(run_words("for a in 1 2; do for b in 4 5 6; do [ $b = 5 ] && continue 2; S+=$b; done; S+=x; done\n"
+                      "run --s $S"),
+            "--s|44");
+  EXPECT_EQ(run_words("case a in a) A=1;& b) B=2;; c) B=3;; esac\ncase ab in a*) C=1;;& *b) D=2;; esac\n"
+                      "run --x $A $B $C $D"),
+            "--x|1|2|1|2");
+}
+
+TEST(Shell, WordsAreCutAndMade) {
+  EXPECT_EQ(run_words("for i in {2..4} {a,b}{1,2} {08..10}; do S+=$i.; done\nrun --s $S x{,y} \"{1,2}\" {z}"),
+            "--s|2.3.4.a1.a2.b1.b2.08.09.10.|x|xy|{1,2}|{z}");
+  EXPECT_EQ(run_words("IFS=, read -ra P <<< \"4,512,a b\"\nread L H REST <<< '1 2 3 4'\n"
+                      "run --p \"${P[@]}\" $L $H \"$REST\""),
+            "--p|4|512|a b|1|2|3 4");
+  EXPECT_EQ(run_words("read A B <<< \"$(hostname)\"\nrun --a $A $B"), "--a|?|?");
+  EXPECT_EQ(run_words("mapfile -t A <<'EOF'\n--x\n4 5\nEOF\nrun \"${A[@]}\""), "--x|4 5");
+  EXPECT_EQ(run_words("L='1:2 3'\nIFS=:\nset -- $L\nunset IFS\nrun --n $1 \"$2\""), "--n|1|2 3");
+  EXPECT_EQ(run_words("A=(a b c d)\nunset 'A[1]'\nrun --s \"${A[@]:1:2}\" \"${A[@]/#/-}\" ${A[0]/%/!} ${#A[@]}"),
+            "--s|c|d|-a|-c|-d|a!|3");
+  EXPECT_EQ(run_words("declare -A M=([x]=1 [y]=2)\nfor k in \"${!M[@]}\"; do S+=$k${M[$k]}; done\nrun --s $S"),
+            "--s|x1y2");
+  EXPECT_EQ(run_words("M[x]=1\nM[y]=2\nrun --s \"${M[@]}\" ${#M[@]}"), "--s|1|2|2");
+  EXPECT_EQ(run_words("run --s $'a\\tb' $(printf '%03d-%s' 7 x) $(printf '%s,' 1 2) $(expr 2 + 3 \\* 4) "
+                      "$(basename a/b.sh .sh)"),
+            "--s|a\tb|007-x|1,2,|14|b");
+}
+
 TEST(Shell, CommandsInStrings) {
   EXPECT_EQ(run_words("O=\"--num-layers 4\"\nsrun -l bash -c \"run ${O} --r \\$SLURM_PROCID\""),
             "--num-layers|4|--r|?");
@@ -107,6 +173,25 @@ TEST(Shell, FilesBesideTheScript) {
        {"source models/m.sh", ". \"$(dirname \"$0\")/models/m.sh\"",
         "D=\"$(cd -- \"$(dirname -- \"${BASH_SOURCE[0]}\")\" &>/dev/null && pwd)\"\nsource ${D}/models/m.sh"})
     EXPECT_EQ(run_words(std::string("N=7\n") + source + "\nrun ${ARGS[@]}", e), "--num-layers|7") << source;
+  e.file = [&](const std::string& path) -> std::optional<std::string> {
+    asked.push_back(path);
+    if (path == "lib/m.sh") return "L=${1:-4}\n. $(dirname ${BASH_SOURCE[0]})/n.sh";
+    if (path == "lib/n.sh") return "N=$L";
+    if (path == "go.sh") return "run --num-layers $1";
+    if (path == "bad.sh") return "\nA=(";
+    return std::nullopt;
+  };
+  EXPECT_EQ(run_words("source lib/m.sh 6\nrun --l $L $N ${1:-none}", e), "--l|6|6|none");
+  EXPECT_EQ(run_words("bash go.sh 5", e), "--num-layers|5");
+  // Words that name a size count where the file starts nothing with them.
+  EXPECT_EQ(read_script("bash lib/n.sh --num-layers 3", "folder/run.sh", e).commands.size(), 1u);
+  EXPECT_EQ(read_script("bash go.sh 5", "folder/run.sh", e).commands.at(0).file, "go.sh");
+  try {
+    read_script("source bad.sh", "folder/run.sh", e);
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("bad.sh:2: '(' is never closed"), std::string::npos) << error.what();
+  }
   asked.clear();
   const Script read = read_script("source /etc/passwd\nsource other.sh", "folder/run.sh", e);
   EXPECT_EQ(asked, std::vector<std::string>{"other.sh"});
@@ -120,7 +205,13 @@ TEST(Shell, WhatIsUnknownSaysWhy) {
   EXPECT_EQ(why("T=$3\nrun --tp $T"), "line 1: the script's argument 3 is not given");
   EXPECT_EQ(why("run --tp $TP"), "line 1: TP is not set");
   EXPECT_EQ(why("T=1\nif [ -f x ]; then T=2; fi\nrun --tp $T"),
-            "line 2: T is set in a branch that may not be taken");
+            "line 2: T is set in a branch that may not be taken (line 2: what -f x finds)");
+  EXPECT_EQ(why("B=1\nif [ -n \"$6\" ]; then B=$6; fi\nrun --b $B"),
+            "line 2: B is set in a branch that may not be taken (line 2: the script's argument 6 is not given)");
+  EXPECT_EQ(why("case $1 in a) B=1;; *) B=2;; esac\nrun --b $B"),
+            "line 1: B is set in a branch that may not be taken (line 1: the script's argument 1 is not given)");
+  EXPECT_EQ(why("nvidia-smi --x || B=1\nrun --b $B"),
+            "line 1: B is set in a branch that may not be taken (line 1: whether nvidia-smi succeeds)");
   EXPECT_EQ(run_words("#SBATCH --nodes=4\n#SBATCH --gres=gpu:h100:8\nrun --n $SLURM_NNODES $SLURM_GPUS_ON_NODE"),
             "--n|4|8");
 }
@@ -176,7 +267,8 @@ TEST(Shell, IsBounded) {
   for (int i = 0; i < 3000; ++i) branches += "if [ -f x ]; then A=1; fi\n";
   EXPECT_NE(failure(branches).find("more branches"), std::string::npos);
   // Brackets that nothing closes are read in a time that their number bounds.
-  for (const char* piece : {"((", "[[", "$((", "${a:-", "`", "$(", "a(", "a[", "<<x\n", "case ", "{ ", "if "}) {
+  for (const char* piece :
+       {"((", "[[", "$((", "${a:-", "`", "$(", "a(", "a[", "<<x\n", "case ", "{ ", "if ", "{a,", "a{", "{a,b}"}) {
     std::string many;
     while (many.size() < 200000) many += piece;
     failure(many);

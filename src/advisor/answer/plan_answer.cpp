@@ -256,7 +256,7 @@ PlanAnswer answer_script(const PlanRequest& request, const std::string& path, co
   if (a.target != own)
     config_error("plan: {} is for {}; `heddle search --from {} --emit {}` writes it for another trainer", path, own,
                  path, a.target);
-  a.place = fmt::format("{}:{}", path, script.line);
+  a.place = script.place;
   a.notes = job.unread();
   for (const std::string& note : script.notes)
     if (!note.starts_with("no device is given")) a.notes.push_back(note);  // the assumed cluster says it

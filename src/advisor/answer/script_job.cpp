@@ -22,9 +22,10 @@ std::optional<std::string> sourced(const std::string& script, const std::string&
   constexpr int kFolders = 4;  // the script's, and those around it
   std::error_code error;
   std::filesystem::path folder = std::filesystem::absolute(script, error).parent_path();
-  for (int i = 0; i < kFolders && !error; ++i, folder = folder.parent_path()) {
+  for (int i = 0; i < kFolders; ++i, folder = folder.parent_path()) {
     const std::filesystem::path file = folder / path;
-    if (std::filesystem::is_regular_file(file, error)) return read_file(file.string(), kMostScriptBytes);
+    std::error_code absent;
+    if (std::filesystem::is_regular_file(file, absent)) return read_file(file.string(), kMostScriptBytes);
   }
   return std::nullopt;
 }

@@ -87,7 +87,7 @@ int search_from(const SearchOptions& o) {
   // For Heddle its own layers are priced by lowering them, and its best plans counted.
   const bool heddle = target == "heddle";
   if (heddle && !script.others.sizes.empty())
-    config_error("{}:{}: heddle can't train this model: {} would be left out", o.from, script.line,
+    config_error("{}: heddle can't train this model: {} would be left out", script.place,
                  fmt::join(script.others.sizes, " "));
   std::unique_ptr<search::LoweredBlocks> blocks;
   const advisor::BetterAnswer found = [&] {
@@ -179,7 +179,7 @@ int search_from(const SearchOptions& o) {
     say("{}", emitted);
     return kDone;
   }
-  say("{}:{}: a {} job\n", o.from, script.line, advisor::name_of(script.dialect));
+  say("{}: a {} job\n", script.place, advisor::name_of(script.dialect));
   for (const std::string& line : job.unread()) say("  {}\n", line);
   for (const std::string& note : script.notes) say("  {}\n", note);
   say("\n{}", observe::plan_text(given, observe::describe_terminal(1)));

@@ -61,7 +61,6 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(s.window_chunks, "attention in chunks (model.window_chunks)");
   no.when(s.parallel_blocks, "attention and MLP side by side (model.parallel_blocks)");
   no.when(s.norm == model::Norm::layer && !s.norm_bias, "LayerNorm without a bias (model.norm_bias)");
-  no.when(!s.mlp_pattern.empty(), "layers with experts in an order of their own (model.mlp_pattern)");
   no.when(s.gates_on_inputs, "gates on what experts read (model.gates_on_inputs)");
   no.when(s.shared_expert_average, "the mean of routed and shared experts (model.shared_expert_average)");
   no.when(s.softplus_scores, "router scores by the root of softplus (model.softplus_scores)");
@@ -91,6 +90,8 @@ void refuse_model(const Launch& launch, Dialect dialect, Refusals& no) {
   no.when(s.expert_scales, "factors on experts (model.expert_scales)");
   no.when(s.experts_limit > 0 || s.mlp_limit > 0,
           "limits of SwiGLU by layer (model.experts_limit, model.mlp_limit)");
+  no.when(s.sliding_window > 0 && (s.max_window_layers > 0 || s.full_attention_last),
+          "first or last layers without a window (model.max_window_layers, model.full_attention_last)");
   no.when(s.full_attention_offset > 0, "layers without a window that are counted from layer {}, accepted: 0",
           s.full_attention_offset);
   no.when(s.learned_positions() > 0 && static_cast<double>(s.learned_positions()) < j.sequence,

@@ -16,8 +16,8 @@ struct Flags {
 constexpr Flags kEffects[] = {
     // Data, rates, logs, checkpoints, launchers.
     {FlagEffect::none, R"(
-        --DDP-impl --accumulate-allreduce-grads-in-fp32 --actor-num-* --adam-* --add-eos-token
-        --additional-config --address --ademamix-* --adlr-* --advantage-estimator --ai-framework --aiqos*
+        --accumulate-allreduce-grads-in-fp32 --actor-num-* --adam-* --add-eos-token --additional-config
+        --address --ademamix-* --adlr-* --advantage-estimator --ai-framework --aiqos*
         --allow-ambiguous-pad-tokens --alternative-prompt --app-tag-* --append-eod --apply-chat-template
         --apply-wd-to-qk-layernorm --async-ckpt-* --async-save --async-strategy --attention-mask-on-cpu
         --attention-mask-type --attention-softmax-in-fp32 --auto-detect-ckpt-format --auto-settings*
@@ -27,12 +27,12 @@ constexpr Flags kEffects[] = {
         --cpu-offloading-retain-pinned-cpu-buffers --cpunodebind --cpus-per-task --create-all-gather-group
         --cross-entropy-fusion-impl --cuda-graph-modules --cuda-graph-warmup-steps --cut-max-seqlen
         --data-args-path --data-cache-path --data-impl --data-parallel-random-init --data-path --dataloader-*
-        --dataset* --ddp-* --decode-only-cuda-graphs --decoupled-* --deterministic-mode --disable-align-*
-        --disable-bf16-reduced-precision-matmul --disable-ckpt-* --disable-clone-scatter-output-in-embedding
-        --disable-flight-recorder-* --disable-gloo-group --disable-gloo-process-groups --disable-jit-fuser
-        --disable-log-* --disable-manual-gc-eval --disable-msc --disable-pad-vocab-size
-        --disable-save-tokenizer-assets --disable-straggler-on-startup --disable-strict-fsdp-dtensor-load
-        --disable-symmetric-registration --disable-tokenizer-*
+        --dataset* --ddp-* --DDP-impl --decode-only-cuda-graphs --decoupled-* --deterministic-mode
+        --disable-align-* --disable-bf16-reduced-precision-matmul --disable-ckpt-*
+        --disable-clone-scatter-output-in-embedding --disable-flight-recorder-* --disable-gloo-group
+        --disable-gloo-process-groups --disable-jit-fuser --disable-log-* --disable-manual-gc-eval --disable-msc
+        --disable-pad-vocab-size --disable-save-tokenizer-assets --disable-straggler-on-startup
+        --disable-strict-fsdp-dtensor-load --disable-symmetric-registration --disable-tokenizer-*
         --disable-use-tokenizer-model-from-checkpoint-args --dist-ckpt-* --dist-train --dist-url
         --distrib-optim-* --distributed-* --drop-thinking --dump-param-to-param-group-map
         --embedding-init-method-std --empty-unused-memory-level --enable-chunked-prefill
@@ -80,15 +80,16 @@ constexpr Flags kEffects[] = {
         --pad-to-multiple-of --pad-vocab-size-to --padded-samples --padded-vocab-size --partition
         --patch-tokenizer-type --per-dataset-sequences-path --per-split-data-args-path
         --persistent-save-interval --phase-transition-iterations --pipeline-model-parallel-comm-backend
-        --pre-tockens --pretrained-checkpoint --prof-file --profile* --prompt-data --prompt-type*
-        --pytorch-profiler-* --q-lora-rank --qk-clip* --qk-head-dim --qk-pos-emb-head-dim --qknorm-impl --rank
-        --rdzv-* --reasoning-effort --record-* --redirects --ref-load --ref-micro-batch-size --refit-method
-        --replication* --rerun-mode --reset-attention-mask --reset-bucket-group-order --reset-position-ids
-        --result-rejected-tracker-filename --reward-tokens --rl-* --rm-type --role --rollout-*
-        --rotary-interleaved --run-workload-inspector-server --runtime-env-json --sample-rate --save*
-        --script-data-dir --seed --sft --sft-* --sft-tokenizer-prompt-format --sgd-* --sglang-* --shape-order
-        --short-seq-prob --skip-train --sparse-mode --split --split-sentences --stage --standalone --start-eval-at-iter
-        --start-method --start-weight-decay --straggler-* --streaming --structured-logs*
+        --placeholder-token --pre-tockens --pretrained-checkpoint --prof-file --profile* --prompt-data
+        --prompt-type* --pytorch-profiler-* --q-lora-rank --qk-clip* --qk-head-dim --qk-pos-emb-head-dim
+        --qknorm-impl --rank --rdzv-* --reasoning-effort --record-* --redirects --ref-load
+        --ref-micro-batch-size --refit-method --replication* --rerun-mode --reset-attention-mask
+        --reset-bucket-group-order --reset-position-ids --result-rejected-tracker-filename --reward-tokens
+        --rl-* --rm-type --role --rollout-* --rotary-interleaved --run-workload-inspector-server
+        --runtime-env-json --sample-rate --save* --script-data-dir --seed --sft --sft-*
+        --sft-tokenizer-prompt-format --sgd-* --sglang-* --shape-order --share-mtp-embedding-and-output-weight
+        --short-seq-prob --skip-train --sparse-mode --split --split-sentences --stage --standalone
+        --start-eval-at-iter --start-method --start-weight-decay --straggler-* --streaming --structured-logs*
         --suggested-communication-unit-size --swap-optimizer-times --target-nnodes --task --task-data-path
         --te-comparison-* --te-rng-tracker --tee --temperature --tensorboard-* --test-data-path --test-mode
         --test-weighted-split-paths* --tiktoken-* --time --timing-log-* --tokenizer* --top-k --top-p
@@ -107,25 +108,26 @@ constexpr Flags kEffects[] = {
     // Read where something else calls for them (experts, operands in eight bits, recomputation, the pipeline,
     // context parallelism of two levels), else without effect.
     {FlagEffect::none, R"(
-        --activations-checkpoint-num-layers --attention-head-type --cp-window-size --first-k-dense-replace
+        --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
+        --activations-checkpoint-num-layers --attention-head-type --cp-window-size
+        --decoder-first-pipeline-num-layers --decoder-last-pipeline-num-layers --first-k-dense-replace
         --fp8-recipe --hierarchical-context-parallel-sizes --moe-expert-capacity-factor --moe-ffn-hidden-size
         --moe-intermediate-size --moe-latent-size --moe-layer-freq --moe-model-type
         --moe-pad-expert-input-to-capacity --moe-router-enable-expert-bias --moe-router-topk
         --moe-shared-expert-gate --moe-shared-expert-intermediate-size --moe-token-drop-policy
         --moe-tp-extend-ep --multi-head-latent-attention --n-group --n-shared-experts --no-bias-gelu-fusion
-        --no-bias-swiglu-fusion --qk-nope-head-dim --qk-rope-head-dim --recompute-method --recompute-modules
-        --recompute-num-layers --routed-scaling-factor --shared-expert-gate --spec --topk-group
-        --ulysses-degree-in-cp --use-flash-attn --window-attn-skip-freq)"},
+        --no-bias-swiglu-fusion --qk-nope-head-dim --qk-rope-head-dim --recompute-activations --recompute-method
+        --recompute-modules --recompute-num-layers --routed-scaling-factor --shared-expert-gate --spec
+        --topk-group --ulysses-degree-in-cp --use-flash-attn --window-attn-skip-freq)"},
     // Schedules, kernels, precision and places that no estimate counts.
     {FlagEffect::pace, R"(
-        --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split
         --activation-offload-fraction --adaptive-* --ampipe-* --async-log-allreduce
         --async-tensor-model-parallel-allreduce --automated-pipeline* --balanced-moe-* --batch-invariant-backend
         --batch-invariant-mode --coc-* --compress-activation --compress-dense --compress-optimizer
-        --context-parallel-cache-interval --context-parallel-kv-cache-policy
-        --decrease-batch-size-if-needed --defer-embedding-wgrad-compute --delay-offload-until-cuda-graph
-        --delta-offload-bytes-across-pp-ranks --disable-fp8-wgrad --disable-tp-comm-*
-        --distribute-saved-activations --distributed-optimizer-no-replica --dualpipev-dw-detach --enable-a2avc
+        --context-parallel-cache-interval --context-parallel-kv-cache-policy --decrease-batch-size-if-needed
+        --defer-embedding-wgrad-compute --delay-offload-until-cuda-graph --delta-offload-bytes-across-pp-ranks
+        --disable-fp8-wgrad --disable-tp-comm-* --distribute-saved-activations
+        --distributed-optimizer-no-replica --dualpipev-dw-detach --enable-a2avc
         --enable-backward-overlap-ag-with-matmul --enable-expert-placement
         --enable-fine-grained-expert-placement --enable-full-sharding-in-hsdp --enable-overlap-ag-with-matmul
         --enable-overlap-matmul-with-rs --enable-recompute-layers-per-pp-rank --enable-seq1f1b
@@ -135,31 +137,32 @@ constexpr Flags kEffects[] = {
         --fp32-residual-connection --fp4-param-gather --fp8-output-proj --fp8-param-gather
         --fp8-reuse-quantized-weight --fused-residual-rmsnorm --gtp-expert-remat-nccl-ub --gtp-remat-*
         --high-priority-a2a-comm-stream --hybrid-context-parallel --keep-fp8-transpose-cache
-        --kitchen-attention-backend --kv-head-repeat-before-uly-alltoall --layerzero* --loss-chunk-size
-        --loss-compute-mode --max-seqlen-per-dp-cp-rank --mbs-idx
-        --microbatch-group-size-per-virtual-pipeline-stage --mla-down-proj-fusion --mla-swap-core-attn-out
-        --mla-up-proj-tp-overlap --mla-zero-memory --mlp-chunks-for-training --moe-adaptive-recompute-*
-        --moe-alltoall-mc2 --moe-bmm-mc2 --moe-combine-bwd-dtype --moe-dispatch-fwd-dtype --moe-dynamic-padding
-        --moe-expert-rank-capacity-factor --moe-hierarchical-alltoallv --moe-no-drop
-        --moe-pad-experts-for-cuda-graph-inference --moe-paged-stash* --moe-permute-fusion-into-hybridep
-        --moe-single-grouped-bias --moe-single-grouped-weight --moe-unperm2-mem-optim-swap
-        --moe-use-grouped-tensor --moe-zero-memory-num-layers --mtp-standalone --n-subs --nd1-dim1-size
-        --nd2-dim1-size --no-align-* --no-async-tensor-model-parallel-allreduce --no-fp8-wgrad --no-tp-comm-*
-        --no-use-gmm-fp8 --no-use-rts --no-use-sparse-c8-indexer --num-distributed-optimizer-instances
-        --num-layer-list --num-layers-at-end-in-bf16 --num-layers-at-start-in-bf16 --o2-gradient --o2-optimizer
-        --offload-modules --optimize-send-recv-comm --optimize-vpp-send-recv-comm --optimized-mbs-list
-        --optimized-mbs-mode --optimizer-cuda-graph --optimizer-offload-fraction --outer-dp-sharding-strategy
-        --output-layer-slice-num --output-logit-dtype --overlap-cpu-optimizer-d2h-h2d
-        --overlap-dispatch-backward-with-experts-wgrad --overlap-p2p-communication-warmup-flush
-        --overlap-param-gather-with-optimizer-step --param-and-grad-buffer-pad --pipe-experts-*
-        --pipeline-num-transformer-layers --pp-schedule-list --print-expert-load --quant-grads --quant-states
-        --rampup-batch-size --recompute-activation-function-num-layers --recompute-in-advance
-        --recompute-in-bubble --recompute-mla-up-proj --recompute-module-list --recompute-norm-num-layers
-        --recompute-type --reuse-grad-buf-for-mxfp8-param-ag --save-memory-ratio --seq1f1b-*
-        --sharp-enabled-group --smart-swap --step-batch-size-schedule --swap-layer-input --swap-modules
-        --symmetric-ar-type --te-gmm-mode --te-precision-config-file --tensor-parallel-num-weight-shards --tp-2d
-        --tp-comm-overlap-rs-dgrad --tp-x --tp-y --trans-hot-expert-group-num --unaligned-linear
-        --use-grouped-gemm-for-dense-mlp --use-grouped-gemm-for-shared-expert --use-kitchen-attention
+        --kitchen-attention-backend --kitchen-config-file --kitchen-recipe-number
+        --kv-head-repeat-before-uly-alltoall --layerzero* --loss-chunk-size --loss-compute-mode
+        --max-seqlen-per-dp-cp-rank --mbs-idx --microbatch-group-size-per-virtual-pipeline-stage
+        --mla-down-proj-fusion --mla-swap-core-attn-out --mla-up-proj-tp-overlap --mla-zero-memory
+        --mlp-chunks-for-training --moe-adaptive-recompute-* --moe-alltoall-mc2 --moe-bmm-mc2
+        --moe-combine-bwd-dtype --moe-dispatch-fwd-dtype --moe-dynamic-padding --moe-expert-rank-capacity-factor
+        --moe-hierarchical-alltoallv --moe-no-drop --moe-pad-experts-for-cuda-graph-inference --moe-paged-stash*
+        --moe-permute-fusion-into-hybridep --moe-single-grouped-bias --moe-single-grouped-weight
+        --moe-unperm2-mem-optim --moe-unperm2-mem-optim-swap --moe-use-grouped-tensor
+        --moe-zero-memory-num-layers --mtp-standalone --n-subs --nd1-dim1-size --nd2-dim1-size --no-align-*
+        --no-async-tensor-model-parallel-allreduce --no-fp8-wgrad --no-tp-comm-* --no-use-gmm-fp8 --no-use-rts
+        --no-use-sparse-c8-indexer --num-distributed-optimizer-instances --num-layers-at-end-in-bf16
+        --num-layers-at-start-in-bf16 --o2-gradient --o2-optimizer --offload-modules --optimize-send-recv-comm
+        --optimize-vpp-send-recv-comm --optimized-mbs-list --optimized-mbs-mode --optimizer-cuda-graph
+        --optimizer-offload-fraction --outer-dp-sharding-strategy --output-layer-slice-num --output-logit-dtype
+        --overlap-cpu-optimizer-d2h-h2d --overlap-dispatch-backward-with-experts-wgrad
+        --overlap-p2p-communication-warmup-flush --overlap-param-gather-with-optimizer-step
+        --param-and-grad-buffer-pad --pipe-experts-* --pp-schedule-list --print-expert-load --quant-grads
+        --quant-states --rampup-batch-size --recompute-activation-function-num-layers --recompute-in-advance
+        --recompute-in-bubble --recompute-mla-up-proj --recompute-module-list --recompute-mtp-layer
+        --recompute-mtp-norm --recompute-norm-num-layers --recompute-type --reuse-grad-buf-for-mxfp8-param-ag
+        --save-memory-ratio --seq1f1b-* --sharp-enabled-group --smart-swap --step-batch-size-schedule
+        --swap-layer-input --swap-modules --symmetric-ar-type --te-gmm-mode --te-precision-config-file
+        --tensor-parallel-num-weight-shards --tp-2d --tp-comm-overlap-rs-dgrad --tp-x --tp-y
+        --trans-hot-expert-group-num --unaligned-linear --use-grouped-gemm-for-dense-mlp
+        --use-grouped-gemm-for-shared-expert --use-kitchen-attention
         --use-multiparameter-pipeline-model-parallel --use-nanopipe* --use-nd-matmul --use-pipe-experts
         --use-ring-exchange-p2p --use-sharp --use-te-activation-func --use-transformer-engine-op-fuser
         --use-ulysses-allgather-kv --virtual-optimizer --wgrad-deferral-limit)"},
@@ -167,9 +170,9 @@ constexpr Flags kEffects[] = {
     {FlagEffect::values, R"(
         --activation-func-clamp-value --add-rmsnorm-offset --alibi-* --apply-layernorm-1p
         --apply-query-key-layer-scaling --apply-residual-connection-post-layernorm --apply-rope-no-in-complex
-        --attention-dropout --attn-logit-softcapping --beta-* --dim-model-base --dpo-* --ema-*
-        --embedding-multiplier-scale --fill-neg-inf --gelu-tanh --glu-linear-offset --hidden-dropout
-        --high-freq-factor --init-norm-weight-in-fp32 --input-embeds-norm --input-jitter
+        --attention-dropout --attn-logit-softcapping --beta-* --dim-model-base --dpo-* --dynamic-factor --ema-*
+        --embedding-multiplier-scale --fill-neg-inf --gamma-beta-ratio --gelu-tanh --glu-linear-offset
+        --hidden-dropout --high-freq-factor --init-norm-weight-in-fp32 --input-embeds-norm --input-jitter
         --input-layernorm-in-fp32 --kl-* --long-factor --long-mscale --longrope-* --low-freq-factor
         --moe-apply-probs-on-input --moe-aux-loss-coeff --moe-comm-aux-loss-coeff
         --moe-device-level-aux-loss-coeff --moe-input-jitter-eps --moe-mlp-glu-interleave-size
@@ -182,7 +185,7 @@ constexpr Flags kEffects[] = {
         --original-max-position-embeddings --output-logit-softcapping --output-multiplier-scale
         --partial-rotary-factor --pref-ftx --qk-l2-norm --query-pre-attn-scalar --rmsnorm-weight-in-fp32
         --rope-* --rotary-base --rotary-percent --rotary-scaling-factor --rotary-seq-len-interpolation-factor
-        --router-gating-in-fp32 --scale-depth --scale-emb --seq-aux --short-factor --short-mscale
+        --router-gating-in-fp32 --scale-depth --scale-emb --seq-aux --short-factor --short-mscale --simpo-*
         --square-alibi-mask --swiglu-limit --topk-softmax-in-fp32 --use-ema --use-fused-weighted-squared-relu
         --use-global-aux-loss --use-rope-scaling --yarn-*)"},
     // Parts of a model that no shape here has.
@@ -193,7 +196,7 @@ constexpr Flags kEffects[] = {
         --freeze-* --hc-* --head-lr-mult --index-* --indexer-* --interleave-sliding-window --kv-compress
         --logits-load-* --lora-* --lu-lora-* --mhc-* --moba-* --mtp-hsm --mtp-spec --mtp-use-repeated-layer
         --n-hash-layers --no-dsa-* --no-post-layer-norm --num-zero-experts --o-groups --o-lora-rank
-        --perform-rl-step --post-norm --qad-* --qat-* --quant-param-path --ref-model --share-kvstates
+        --perform-rl-step --post-norm --qad-* --qat-* --qlora --quant-param-path --ref-model --share-kvstates
         --shared-expert-gate-output-dimension --shared-moe-ffn-hidden-size --skip-bias-add --sliding-window
         --sliding-window-size --use-checkpoint-args --use-dsa-absorb --use-fused-sparse-flash-attention
         --use-moba-attn --use-mp-args-from-checkpoint-args --use-sparse-flash-attn --use-triton-mhc)"},
@@ -209,8 +212,8 @@ constexpr Flags kEffects[] = {
         --linear-key-head-dim --linear-num-key-heads --linear-num-value-heads --linear-value-head-dim --mamba-*
         --mask-factor --mask-prob --mask-type --max-num-tiles --mm-* --mtp-hybrid-override-pattern
         --num-channels --num-classes --output-bert-embeddings --patch-dim --pixel-shuffle --query-in-block-prob
-        --relative-attention-* --retriever-* --swin-* --titles-data-path --use-thumbnail
-        --use-tile-tags --use-tiling --use-triton-gdn --vision-* --vlm-* --yaml-cfg)"},
+        --relative-attention-* --retriever-* --swin-* --titles-data-path --use-thumbnail --use-tile-tags
+        --use-tiling --use-triton-gdn --vision-* --vlm-* --yaml-cfg)"},
 };
 
 }  // namespace

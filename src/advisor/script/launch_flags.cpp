@@ -1,6 +1,7 @@
 #include "advisor/script/launch_flags.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -60,6 +61,7 @@ constexpr OldName kOldNames[] = {
     {"--beta-slow", "--rope-scaling-beta-slow"},
     {"--tensor-model-parallel-size", "--model-parallel-size"},
     {"--micro-batch-size", "--batch-size"},
+    {"--mtp-num-layers", "--num-nextn-predict-layers"},
     {"--lr-warmup-fraction", "--warmup"},
     {"--recompute-method", "--activations-checkpoint-method"},
     {"--recompute-num-layers", "--activations-checkpoint-num-layers"},
@@ -121,9 +123,22 @@ void GivenFlags::refuse(const std::string& name, const std::string& accepted) co
   config_error("{}: {} {}, accepted: {}", place_, spelt(name), shown(text(name)), accepted);
 }
 
+namespace {
+
+// As Python reads numbers: "6_348_800", "+1".
+std::string plain_number(std::string text) {
+  for (size_t i = 1; i + 1 < text.size(); ++i)
+    if (text[i] == '_' && std::isdigit(static_cast<unsigned char>(text[i - 1])) != 0 &&
+        std::isdigit(static_cast<unsigned char>(text[i + 1])) != 0)
+      text.erase(i, 1);
+  return text.starts_with('+') && text.size() > 1 && text[1] != '-' && text[1] != '+' ? text.substr(1) : text;
+}
+
+}  // namespace
+
 int64_t GivenFlags::whole(const std::string& name, int64_t otherwise, int64_t least, int64_t most) const {
   if (!has(name)) return otherwise;
-  const std::string value = text(name);
+  const std::string value = plain_number(text(name));
   if (value.empty()) config_error("{}: {} is given without a value", place_, spelt(name));
   int64_t n = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
@@ -134,7 +149,7 @@ int64_t GivenFlags::whole(const std::string& name, int64_t otherwise, int64_t le
 
 double GivenFlags::real(const std::string& name, double otherwise) const {
   if (!has(name)) return otherwise;
-  const std::string value = text(name);
+  const std::string value = plain_number(text(name));
   if (value.empty()) config_error("{}: {} is given without a value", place_, spelt(name));
   double n = 0;
   const auto [end, error] = read_real(value.data(), value.data() + value.size(), n);
@@ -203,6 +218,10 @@ constexpr Leaning kLeaning[] = {
     {"--use-ulysses-allgather-kv", "--context-parallel-size"},
     {"--recompute-in-bubble", "--num-layers-per-virtual-pipeline-stage"},
     {"--recompute-in-advance", "--num-layers-per-virtual-pipeline-stage"},
+    {"--account-for-embedding-in-pipeline-split", "--pipeline-model-parallel-size"},
+    {"--account-for-loss-in-pipeline-split", "--pipeline-model-parallel-size"},
+    {"--decoder-first-pipeline-num-layers", "--pipeline-model-parallel-size"},
+    {"--decoder-last-pipeline-num-layers", "--pipeline-model-parallel-size"},
     {"--num-layer-list", "--pipeline-model-parallel-size"},
     {"--num-layer-list", "--num-layers-per-virtual-pipeline-stage"},
     {"--pipeline-num-transformer-layers", "--pipeline-model-parallel-size"},

@@ -1,6 +1,7 @@
 // Flags that say what the model is.
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "advisor/script/launch_flag_row.h"
 #include "advisor/script/model_name.h"
@@ -45,11 +46,6 @@ int64_t places_of_dense(const Launch& launch, int64_t dense) {
   }
   return place;
 }
-int64_t dense_in_places(const Launch& launch, int64_t places) {
-  return places - (std::lower_bound(launch.noop.begin(), launch.noop.end(),
-                                    static_cast<int>(std::min<int64_t>(places, 1 << 20))) -
-                   launch.noop.begin());
-}
 
 void write_attention(const Writing& w) {
   const model::Shape& s = w.launch.job.shape;
@@ -81,8 +77,12 @@ void read_attention(const Reading& r) {
   if (heads != "" && heads != "multihead" && heads != "multiquery")
     r.given.refuse("--attention-head-type", "multihead, multiquery");
   if (heads == "multiquery") s.num_key_value_heads = 1;
-  if (r.given.any({"--group-query-attention", "--num-query-groups"}))
-    s.num_key_value_heads = r.given.whole("--num-query-groups", 1, 1);
+  const int64_t groups = r.given.whole("--num-query-groups", 1, 1);
+  if (r.given.has("--group-query-attention")) {
+    s.num_key_value_heads = groups;
+  } else if (r.given.has("--num-query-groups")) {
+    r.notes.emplace_back("--num-query-groups without --group-query-attention: the trainer takes a group a head");
+  }
   s.head_dim =
       r.given.whole("--kv-channels", std::max<int64_t>(1, s.hidden_size / s.num_attention_heads), 1, 1 << 16);
 }
@@ -191,11 +191,99 @@ void read_positions(const Reading& r) {
   j.shape.foreign.alibi = type == "alibi";
 }
 
+// Lists of zeros and ones as Python adds and repeats them: "([0]*3+[1]*58)", "([1]+[0]*3)*6".
+class Kinds {
+ public:
+  explicit Kinds(const std::string& text) {
+    for (const char c : text)
+      if (std::string_view(" '\"").find(c) == std::string_view::npos) text_ += c;
+  }
+  /// nullopt when it is none of so many.
+  std::optional<std::vector<int>> of(int64_t layers) {
+    std::vector<int> kinds = sum();
+    if (wrong_ || at_ != text_.size() || std::ssize(kinds) != layers) return std::nullopt;
+    return kinds;
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  bool takes(char c) {
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  int64_t number() {
+    int64_t n = 0;
+    const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), n);
+    wrong_ |= error != std::errc();
+    at_ = static_cast<size_t>(end - text_.data());
+    return n;
+  }
+  std::vector<int> sum() {
+    std::vector<int> all;
+    do {
+      const std::vector<int> one = repeated();
+      wrong_ |= all.size() + one.size() > kMost;
+      if (!wrong_) all.insert(all.end(), one.begin(), one.end());
+    } while (!wrong_ && takes('+'));
+    return all;
+  }
+  std::vector<int> repeated() {
+    std::vector<int> unit;
+    if (takes('(')) {
+      wrong_ |= ++depth_ > 16;
+      if (!wrong_) unit = sum();
+      wrong_ |= !takes(')');
+    } else {
+      wrong_ |= !takes('[');
+      while (!wrong_ && !takes(']')) {
+        const int64_t kind = number();
+        wrong_ |= (kind != 0 && kind != 1) || unit.size() >= kMost;
+        unit.push_back(static_cast<int>(kind));
+        takes(',');
+      }
+    }
+    while (!wrong_ && takes('*')) {
+      const int64_t times = number();
+      wrong_ |=
+          times < 0 || times > static_cast<int64_t>(kMost) || unit.size() * static_cast<size_t>(times) > kMost;
+      std::vector<int> more;
+      for (int64_t i = 0; !wrong_ && i < times; ++i) more.insert(more.end(), unit.begin(), unit.end());
+      unit = std::move(more);
+    }
+    return unit;
+  }
+
+  std::string text_;
+  size_t at_ = 0;
+  int depth_ = 0;
+  bool wrong_ = false;
+};
+
+bool digits_of(const std::string& text, int64_t& n) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Every so many-th layer has no window: N, or a list in which 1 is a window; 0: all have one, -1: another pattern.
+int64_t full_interval(const std::string& text, int64_t layers) {
+  if (text.empty()) return 0;
+  int64_t n = 0;
+  if (digits_of(text, n)) return n > 0 && n <= 4096 ? n : -1;
+  const std::optional<std::vector<int>> kinds = Kinds(text).of(layers);
+  if (!kinds) return -1;
+  n = std::find(kinds->begin(), kinds->end(), 0) - kinds->begin() + 1;
+  if (n > layers) return 0;
+  for (int64_t layer = 1; layer <= layers; ++layer)
+    if ((*kinds)[static_cast<size_t>(layer) - 1] != (layer % n == 0 ? 0 : 1)) return -1;
+  return n;
+}
+
 void write_window(const Writing& w) {
   const model::Shape& s = w.launch.job.shape;
   if (s.sliding_window > 0) {
     w.add("--window-size", {fmt::format("{},0", s.sliding_window - 1)});  // beside a query's own key
-    w.add("--window-attn-skip-freq", {"2"});
+    if (s.full_attention_interval > 0) w.add("--window-attn-skip-freq", {text_of(s.full_attention_interval)});
   }
   if (s.attention_sinks && !s.is_latent()) w.add("--softmax-type", {"learnable"});
 }
@@ -212,8 +300,61 @@ void read_window(const Reading& r) {
       (end < size.data() + size.size() && *end != ','))
     r.given.refuse("--window-size", "KEYS,0");
   ++s.sliding_window;  // a query sees its own key beside them
-  s.full_attention_interval = 2;
-  if (every != "2") r.notes.emplace_back("--window-size is taken to hold for every second layer");
+  s.full_attention_interval = full_interval(every, s.num_hidden_layers);
+  if (s.full_attention_interval < 0) {
+    s.full_attention_interval = 0;
+    r.notes.push_back(fmt::format("--window-attn-skip-freq {}: taken as a window in all layers", shown(every)));
+  }
+}
+
+// Layers with experts: leading ones have none, or an order of their own.
+void write_layers_with_experts(const Writing& w) {
+  const model::Shape& s = w.launch.job.shape;
+  if (s.dense_blocks() == 0) return;
+  const int64_t places = places_of(w.launch);
+  if (s.mlp_pattern.empty()) {
+    const int64_t dense = places_of_dense(w.launch, s.dense_blocks());
+    return w.add("--moe-layer-freq", {fmt::format("([0]*{}+[1]*{})", dense, places - dense)});
+  }
+  std::vector<int> kinds;
+  for (int64_t place = 0, layer = 0; place < places; ++place) {
+    const bool noop = std::binary_search(w.launch.noop.begin(), w.launch.noop.end(), static_cast<int>(place));
+    kinds.push_back(!noop && s.has_experts_behind(layer) ? 1 : 0);
+    layer += noop ? 0 : 1;
+  }
+  w.add("--moe-layer-freq", {fmt::format("[{}]", fmt::join(kinds, ","))});
+}
+void read_layers_with_experts(const Reading& r) {
+  model::Shape& s = r.launch.job.shape;
+  const int64_t places = places_of(r.launch), first = r.given.whole("--first-k-dense-replace", -1, -1);
+  const std::string pattern = r.given.text("--moe-layer-freq");
+  s.mlp_pattern.clear();
+  s.first_k_dense_replace = 0;
+  std::vector<int> kinds(static_cast<size_t>(places), 1);
+  if (first >= 0) {  // MindSpeed's
+    std::fill_n(kinds.begin(), std::min(first, places), 0);
+  } else if (int64_t every = 0; digits_of(pattern, every)) {  // the first of every so many has experts
+    for (int64_t place = 0; place < places && every > 1; ++place)
+      kinds[static_cast<size_t>(place)] = place % every == 0 ? 1 : 0;
+  } else if (!pattern.empty() && pattern != "-1") {
+    if (std::optional<std::vector<int>> listed = Kinds(pattern).of(places)) {
+      kinds = std::move(*listed);
+    } else {
+      r.notes.push_back(
+          fmt::format("--moe-layer-freq {}: no list of zeros and ones of {} layers; taken as experts in all",
+                      shown(pattern), places));
+    }
+  }
+  std::string letters;
+  for (int64_t place = 0; place < places; ++place)
+    if (!std::binary_search(r.launch.noop.begin(), r.launch.noop.end(), static_cast<int>(place)))
+      letters += kinds[static_cast<size_t>(place)] == 1 ? 'E' : '-';
+  const size_t dense = std::min(letters.find('E'), letters.size());
+  if (letters.find('-', dense) != std::string::npos) {
+    s.mlp_pattern = letters;
+  } else {
+    s.first_k_dense_replace = static_cast<int64_t>(dense);
+  }
 }
 
 void write_moe(const Writing& w) {
@@ -223,10 +364,7 @@ void write_moe(const Writing& w) {
   w.add("--moe-router-topk", {text_of(s.num_experts_per_tok)});
   w.add("--moe-ffn-hidden-size", {text_of(s.moe_intermediate_size)});
   w.add("--moe-grouped-gemm");
-  if (s.dense_blocks() > 0) {
-    const int64_t dense = places_of_dense(w.launch, s.dense_blocks());
-    w.add("--moe-layer-freq", {fmt::format("([0]*{}+[1]*{})", dense, places_of(w.launch) - dense)});
-  }
+  write_layers_with_experts(w);
   if (s.shared_width() > 0) w.add("--moe-shared-expert-intermediate-size", {text_of(s.shared_width())});
   if (s.shared_width() > 0 && s.shared_expert_gate) w.add("--moe-shared-expert-gate");
   if (s.moe_latent_size > 0) w.add("--moe-latent-size", {text_of(s.moe_latent_size)});
@@ -244,49 +382,6 @@ void write_moe(const Writing& w) {
     w.add("--moe-expert-capacity-factor", {fmt::format("{}", w.launch.job.exchange.capacity_factor)});
     w.add("--moe-pad-expert-input-to-capacity");
   }
-}
-
-// Leading dense layers of "([0]*3+[1]*58)", of a period N (every N-th layer has experts) or of a list; -1 when the
-// pattern is another.
-int64_t leading_dense(const std::string& text, int64_t layers) {
-  if (text.empty() || text == "1") return 0;
-  std::string flat;
-  for (const char c : text)
-    if (std::string_view(" ()'\"").find(c) == std::string_view::npos) flat += c;
-  std::vector<int> kinds;
-  size_t at = 0;
-  const auto digits = [&](int64_t& n) {
-    const auto [end, error] = std::from_chars(flat.data() + at, flat.data() + flat.size(), n);
-    if (error != std::errc()) return false;
-    at = static_cast<size_t>(end - flat.data());
-    return true;
-  };
-  while (at < flat.size()) {
-    if (flat[at] == '+') ++at;
-    if (at >= flat.size() || flat[at] != '[') return -1;
-    std::vector<int> unit;
-    for (++at; at < flat.size() && flat[at] != ']';) {
-      int64_t kind = 0;
-      if (flat[at] == ',') ++at;
-      if (!digits(kind) || (kind != 0 && kind != 1) || unit.size() > 4096) return -1;
-      unit.push_back(static_cast<int>(kind));
-    }
-    if (at >= flat.size()) return -1;
-    ++at;
-    int64_t times = 1;
-    if (at < flat.size() && flat[at] == '*') {
-      ++at;
-      if (!digits(times) || times < 0 || times > 4096) return -1;
-    }
-    for (int64_t i = 0; i < times; ++i) {
-      if (kinds.size() + unit.size() > 4096) return -1;
-      kinds.insert(kinds.end(), unit.begin(), unit.end());
-    }
-  }
-  if (static_cast<int64_t>(kinds.size()) != layers) return -1;
-  const auto first = std::find(kinds.begin(), kinds.end(), 1);
-  if (std::find(first, kinds.end(), 0) != kinds.end()) return -1;
-  return first - kinds.begin();
 }
 
 // More experts than this have widths of their own in all published models.
@@ -326,18 +421,7 @@ void read_moe(const Reading& r) {
     r.notes.emplace_back("--moe-expert-capacity-factor: experts are taken as padded to their capacity");
   if (capacity > 0 && r.given.text("--moe-token-drop-policy") == "position")
     r.notes.emplace_back("--moe-token-drop-policy position: Heddle drops the lowest gates");
-  const int64_t mindspeed = r.given.whole("--first-k-dense-replace", -1, -1);
-  std::string pattern = r.given.text("--moe-layer-freq");
-  if (mindspeed >= 0) pattern.clear();
-  s.first_k_dense_replace = mindspeed >= 0    ? std::min(mindspeed, places_of(r.launch))
-                            : pattern == "-1" ? 0
-                                              : leading_dense(pattern, places_of(r.launch));
-  if (s.first_k_dense_replace > 0) s.first_k_dense_replace = dense_in_places(r.launch, s.first_k_dense_replace);
-  if (s.first_k_dense_replace < 0) {
-    s.first_k_dense_replace = 0;
-    r.notes.push_back(
-        fmt::format("--moe-layer-freq {}: only leading dense layers are described; taken as none", shown(pattern)));
-  }
+  read_layers_with_experts(r);
 }
 
 // MindSpeed-LLM's adapters: the weights below them are frozen.

@@ -5,6 +5,7 @@
 
 #include "advisor/script/launch_flag_row.h"
 #include "advisor/script/schedule_words.h"
+#include "advisor/script/stage_flags.h"
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 #include "heddle/plan/layout.h"
@@ -77,28 +78,18 @@ void write_pipeline(const Writing& w) {
     w.add("--no-overlap-p2p-communication");
   }
 }
-// The layers that are left of equal stages of places.
-std::string layout_of_places(const Reading& r) {
-  const Launch& launch = r.launch;
-  const int64_t stages = int64_t{launch.job.mesh.pp} * std::max(1, pipeline_size(launch.job).chunks),
-                places = places_of(launch);
-  if (places % stages != 0)
-    r.given.refuse("--noop-layers", fmt::format("with {} layers a multiple of {} stages", places, stages));
-  std::vector<int> layers(static_cast<size_t>(stages), static_cast<int>(places / stages));
-  for (const int place : launch.noop) --layers[static_cast<size_t>(place / (places / stages))];
-  return layout_text(launch.job, layers);
-}
 void read_pipeline(const Reading& r) {
   Launch& launch = r.launch;
   const plan::Degrees& l = launch.job.mesh;
   int& chunks = launch.job.chunks;
-  const int64_t layers = launch.job.shape.num_hidden_layers, places = places_of(launch);
+  const int64_t layers = launch.job.shape.num_hidden_layers;
   chunks = static_cast<int>(r.given.whole("--num-virtual-stages-per-pipeline-rank", 1, 1, 4096));
   if (const int64_t each = r.given.whole("--num-layers-per-virtual-pipeline-stage", 0); each > 0 && l.pp > 1) {
-    if (places % (each * l.pp) != 0)
+    const int64_t counted = counted_places(r);
+    if (counted % (each * l.pp) != 0)
       r.given.refuse("--num-layers-per-virtual-pipeline-stage",
-                     fmt::format("a divisor of {} layers on {} ranks", places, l.pp));
-    chunks = static_cast<int>(places / each / l.pp);
+                     fmt::format("a divisor of {} layers on {} ranks", counted, l.pp));
+    chunks = static_cast<int>(counted / each / l.pp);
   }
   if (int64_t{l.pp} * chunks > 100000) config_error("{} x {} pipeline stages", l.pp, chunks);
   launch.layout = r.given.text("--pipeline-model-parallel-layout");
@@ -120,10 +111,6 @@ void read_pipeline(const Reading& r) {
     if (*held != layers)
       r.given.refuse("--pipeline-model-parallel-layout", fmt::format("stages that hold all {} layers", layers));
   }
-  const int64_t first = r.given.whole("--decoder-first-pipeline-num-layers", 0),
-                last = r.given.whole("--decoder-last-pipeline-num-layers", 0);
-  if (first > 0 || last > 0)
-    r.notes.emplace_back("--decoder-first/last-pipeline-num-layers: stages are balanced by the estimate instead");
   launch.job.software.overlap_pp = !r.given.has("--no-overlap-p2p-communication");
   const bool overlap = r.given.any({"--overlap-moe-expert-parallel-comm", "--moe-fb-overlap"});
   r.given.any({"--delay-wgrad-compute"});  // a part of that overlap
@@ -133,8 +120,7 @@ void read_pipeline(const Reading& r) {
                         : overlap && l.ep > 1      ? interleaved_fused()
                                                    : interleaved();
   launch.schedule = launch.job.pipeline->name();
-  if (!launch.noop.empty() && l.pp > 1) launch.layout = layout_of_places(r);
-  if (launch.layout.empty() && l.pp > 1 && launch.noop.empty()) launch.layout = launch_of(launch.job).layout;
+  if (l.pp > 1 && (launch.layout.empty() || !launch.noop.empty())) launch.layout = layout_by_flags(r);
 }
 
 // Words of --recompute-modules, in the order in which they are written.

@@ -94,51 +94,60 @@ bool speaks_mindspeed(std::string_view text, const FlagMap& flags) {
                      [&](const char* word) { return text.find(word) != std::string_view::npos; });
 }
 
-// Counts the devices that a command starts, by the words of torchrun, msrun, srun, mpirun and Ray.
+// Counts the devices that a command starts, by the words of torchrun, msrun, srun, mpirun, Ray and their like.
 class Devices {
  public:
   Devices(const shell::Command& command, const FlagMap& flags, const shell::Script& script)
-      : command_(command), flags_(flags), script_(script) {}
+      : flags_(flags), script_(script), words_(command.around) {
+    const auto program = std::find_if(command.words.begin(), command.words.end(),
+                                      [](const std::string& word) { return word.ends_with(".py"); });
+    words_.insert(words_.end(), command.words.begin(), program);
+  }
 
   int64_t count() {
-    if (const int64_t each = number("--nproc-per-node"); each > 0)
-      return each * (flags_.contains("--nnodes") ? number("--nnodes") : 1);
+    if (has_word("deepspeed")) return number("--num-gpus") * number("--num-nodes", 1);
+    if (has_word("accelerate")) return number("--num-processes");
+    if (flags_.contains("--nproc-per-node")) return number("--nproc-per-node") * number("--nnodes", 1);
     if (const int64_t all = number("--worker-num"); all > 0) return all;  // MindSpore's msrun
     if (const int64_t each = number("--actor-num-gpus-per-node"); each > 0)
       return each * number("--actor-num-nodes");
     if (const int64_t all = of_launcher(); all > 0) return all;
-    return 0;
+    return variable("WORLD_SIZE");
   }
   /// Why it is not known; "" where nothing says it.
   const std::string& why() const { return why_; }
 
  private:
-  int64_t whole(const std::string& text) {
-    if (!shell::is_known(text)) why_ = script_.why_unknown(text);
+  bool has_word(std::string_view word) const {
+    return std::find(words_.begin(), words_.end(), word) != words_.end();
+  }
+  int64_t whole(const std::string& text, std::string_view of) {
     const bool digits = !text.empty() && text.size() < 8 &&
                         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-    return digits ? std::stoll(text) : 0;
+    if (digits) return std::stoll(text);
+    why_ = shell::is_known(text) ? fmt::format("{} {}", of, shown(text)) : script_.why_unknown(text);
+    return 0;
   }
-  int64_t number(const char* name) {
+  int64_t number(const char* name, int64_t otherwise = 0) {
     const auto it = flags_.find(name);
-    return it == flags_.end() || it->second.empty() ? 0 : whole(it->second.front());
+    return it == flags_.end() || it->second.empty() ? otherwise : whole(it->second.front(), name);
   }
 
   // srun and mpirun, before the program or around the string that holds it; else what Slurm's own lines say.
   int64_t of_launcher() {
-    std::vector<std::string> words = command_.around;
-    for (const std::string& word : command_.words) {
-      if (word.ends_with(".py")) break;
-      words.push_back(word);
-    }
-    int64_t nodes = slurm("SLURM_NNODES"), each = slurm("SLURM_NTASKS_PER_NODE"), all = slurm("SLURM_NTASKS");
+    int64_t nodes = variable("SLURM_NNODES"), each = variable("SLURM_NTASKS_PER_NODE"),
+            all = variable("SLURM_NTASKS");
     bool starts = false;
-    for (size_t i = 0; i < words.size(); ++i) {
-      starts |= words[i] == "srun" || words[i] == "mpirun" || words[i] == "mpiexec";
+    for (size_t i = 0; i < words_.size(); ++i) {
+      const std::string& word = words_[i];
+      starts |= word == "srun" || word == "mpirun" || word == "mpiexec";
       const auto option = [&](std::string_view name, int64_t& into) {
-        if (words[i] == name && i + 1 < words.size()) into = whole(words[i + 1]);
-        if (name.starts_with("--") && words[i].starts_with(std::string(name) + "="))
-          into = whole(words[i].substr(name.size() + 1));
+        const bool is_long = name.starts_with("--");
+        const std::string beginning = std::string(name) + (is_long ? "=" : "");
+        if (word == name && i + 1 < words_.size()) into = whole(words_[i + 1], name);
+        if (word.size() > beginning.size() && word.starts_with(beginning) &&
+            (is_long || std::isdigit(static_cast<unsigned char>(word[beginning.size()])) != 0))
+          into = whole(word.substr(beginning.size()), name);
       };
       int64_t said = 0;
       option("-n", said), option("-np", said), option("--ntasks", said);
@@ -153,14 +162,14 @@ class Devices {
     if (!starts) return 0;
     return all > 0 ? all : nodes * each;
   }
-  int64_t slurm(const char* name) {
+  int64_t variable(const char* name) {
     const shell::Values* found = script_.state.find(name);
-    return found == nullptr || found->empty() ? 0 : whole(found->front());
+    return found == nullptr || found->empty() ? 0 : whole(found->front(), name);
   }
 
-  const shell::Command& command_;
   const FlagMap& flags_;
   const shell::Script& script_;
+  shell::Values words_;  // before the program, or around the string that holds it
   std::string why_;
 };
 
@@ -206,8 +215,17 @@ void refuse_others(const GivenFlags& given, const FlagMap& flags) {
                    shown(spec));
 }
 
-void sort_others(const GivenFlags& given, LaunchScript& script) {
+// The flags behind the program; those before it are its launcher's.
+FlagMap own_flags(const shell::Command& command) {
+  const auto program = std::find_if(command.words.begin(), command.words.end(),
+                                    [](const std::string& word) { return word.ends_with(".py"); });
+  return flags_of_words(program == command.words.end() ? command.words
+                                                       : shell::Values(program, command.words.end()));
+}
+
+void sort_others(const GivenFlags& given, const FlagMap& own, LaunchScript& script) {
   for (const std::string& flag : given.unread()) {
+    if (!own.contains(flag)) continue;
     const std::string name = shown(flag);
     switch (effect_of(flag)) {
       case FlagEffect::none:
@@ -234,6 +252,8 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
   check_used(context, read, name);
   LaunchScript script;
   script.line = command->line;
+  script.place =
+      fmt::format("{}:{}", command->file == name ? command->file : escaped(command->file, 400), command->line);
   if (command->end != shell::kNowhere) script.end = command->end;
   if (!script.end && command->string_end != shell::kNowhere) {
     script.quote = command->quote;
@@ -270,15 +290,17 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
     script.notes.push_back(fmt::format("no device is given: taken as {}", launch.job.device.name));
   }
   launch.job.imbalance = context.imbalance;
-  const GivenFlags given(flags, fmt::format("{}:{}", name, command->line),
-                         [&](const std::string& value) { return read.why_unknown(value); });
+  const GivenFlags given(flags, script.place, [&](const std::string& value) {
+    const std::string why = read.why_unknown(value);
+    return why + (why.find("the script's argument") != std::string::npos ? arguments_missing(read) : "");
+  });
   const auto in_place = [&](const std::function<void()>& reads) {
     try {
       reads();
     } catch (const ConfigError& error) {
       const std::string what = error.what();
-      if (what.starts_with(name)) throw;
-      config_error("{}:{}: {}", name, command->line, what);
+      if (what.starts_with(script.place)) throw;
+      config_error("{}: {}", script.place, what);
     }
   };
   in_place([&] { refuse_others(given, flags); });
@@ -286,18 +308,18 @@ LaunchScript read_launch_script(std::string_view text, std::string_view name, co
   const int64_t devices = context.devices > 0 ? context.devices : counted.count();
   if (devices < 1 || devices > (1 << 24))
     config_error(
-        "{}:{}: the script does not say how many devices it starts (--nproc_per_node and --nnodes of "
+        "{}: the script does not say how many devices it starts (--nproc_per_node and --nnodes of "
         "torchrun){}{}; "
         "give --devices",
-        name, command->line, counted.why().empty() ? "" : "; " + counted.why(), arguments_missing(read));
+        script.place, counted.why().empty() ? "" : "; " + counted.why(), arguments_missing(read));
   in_place([&] {
     read_flags(given, script.dialect, static_cast<int>(devices), launch, script.notes);
-    sort_others(given, script);
+    sort_others(given, own_flags(*command), script);
     script.constants = constants_of(given, launch);
   });
   launch.job.shape.name = name_of_shape(launch, evidence_of(given)).name;
   if (const std::string wrong = estimate(launch.job).reason; !wrong.empty())
-    config_error("{}:{}: {}", name, command->line, wrong);
+    config_error("{}: {}", script.place, wrong);
   return script;
 }
 

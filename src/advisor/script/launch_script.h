@@ -51,6 +51,7 @@ struct LaunchScript {
   Launch launch;
   Dialect dialect = Dialect::megatron;
   int line = 0;               // line of the command
+  std::string place;          // its file and line: "run.sh:58"
   std::optional<size_t> end;  // behind its last word; none: it stands in a string or file
   /// Places for a command that ends the string of another one (srun … bash -c "…"): its closing quote, the place of
   /// that and the line of the other command.

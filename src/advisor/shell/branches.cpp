@@ -30,7 +30,7 @@ bool adds_flags(const Values* before, const Values* after) {
 
 }  // namespace
 
-std::vector<std::string> agreed(State& state, int line, const Variables& before,
+std::vector<std::string> agreed(State& state, int line, const std::string& doubt, const Variables& before,
                                 const std::vector<Variables>& after) {
   std::set<std::string> names;
   for (const Variables& each : after)
@@ -55,7 +55,8 @@ std::vector<std::string> agreed(State& state, int line, const Variables& before,
       if (was == nullptr) state.variables[name] = {""};
     } else {
       state.variables[name] = {
-          state.unknown(fmt::format("line {}: {} is set in a branch that may not be taken", line, shown(name)))};
+          state.unknown(fmt::format("line {}: {} is set in a branch that may not be taken{}", line, shown(name),
+                                    doubt.empty() ? "" : " (" + doubt + ")"))};
     }
   }
   return left_out;

@@ -1,10 +1,13 @@
 #include "advisor/shell/conditions.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
 #include "advisor/shell/expansion.h"
 #include "advisor/shell/pattern.h"
+#include "heddle/base/escaped.h"
 
 namespace heddle::advisor::shell {
 
@@ -86,7 +89,10 @@ class Condition {
       const std::string op = all_[at_].text, text = all_[at_ + 1].text;
       at_ += 2;
       if (op == "-v") return truth(state_.find(text) != nullptr);
-      if (op != "-z" && op != "-n") return Truth::unknown;  // a test of a file
+      if (op != "-z" && op != "-n") {  // a test of a file
+        state_.doubt = fmt::format("line {}: what {} {} finds", line_, op, is_known(text) ? shown(text) : "a file");
+        return Truth::unknown;
+      }
       return op == "-z" ? negation(filled(text)) : filled(text);
     }
     return filled(all_[at_++].text);
@@ -95,13 +101,16 @@ class Condition {
   Truth filled(const std::string& text) {
     const std::string v = value(text);
     if (is_known(v)) return truth(!v.empty());
-    return is_all_unknown(v) ? Truth::unknown : Truth::yes;
+    if (!is_all_unknown(v)) return Truth::yes;
+    state_.doubt = state_.reason(first_mark(v));
+    return Truth::unknown;
   }
 
   Truth comparison() {
     const std::string a = value(all_[at_].text), op = all_[at_ + 1].text, b = value(all_[at_ + 2].text);
     const std::string& pattern = all_[at_ + 2].pattern;
     at_ += 3;
+    state_.doubt = state_.reason(first_mark(is_known(a) ? b : a));
     if (!is_known(a) || !is_known(b)) return Truth::unknown;
     if (op.size() == 3 && op[0] == '-') {
       if (is_one_of(op, "-nt -ot -ef")) return Truth::unknown;

@@ -4,11 +4,26 @@
 #include <cctype>
 #include <charconv>
 
+#include "advisor/shell/braces.h"
 #include "advisor/shell/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/base/escaped.h"
 
 namespace heddle::advisor::shell {
+
+std::string without_escapes(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      out += text[i];
+      continue;
+    }
+    const char c = text[++i];
+    if (c != 'n' && c != 't' && c != '\\' && c != '\'' && c != '"') out += '\\';
+    out += c == 'n' ? '\n' : c == 't' ? '\t' : c;
+  }
+  return out;
+}
 
 namespace {
 
@@ -86,16 +101,18 @@ class Expansion {
     state_.spend(line_, all.size());
     return all;
   }
-  // A value that was not quoted: cut at blanks, where words are.
+  // A value that was not quoted: cut at separators, where words are. Of those that are no blanks each ends a word.
   void append_split(const Values& values) {
     if (!cuts_) return append(joined(state_, line_, values));
+    const std::string separators = state_.separators();
     for (const std::string& value : values) {
       if (&value != &values.front()) close();
       for (const char c : value) {
-        if (is_blank(c) || c == '\n') {
-          close();
-        } else {
+        if (separators.find(c) == std::string::npos) {
           append(std::string(1, c));
+        } else {
+          open_ |= !is_blank(c) && c != '\n';
+          close();
         }
       }
     }
@@ -166,13 +183,12 @@ class Expansion {
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end);
       whole_list = index == "@" || index == "*";
       apart = index == "@";
-      if (indirect) {  // the list's indices
-        Values indices;
-        for (size_t i = 0; set && i < values.size(); ++i) indices.push_back(std::to_string(i));
-        values = std::move(indices);
-      } else if (whole_list) {
+      if (indirect || whole_list) {  // with !: indices and keys
         // A list that is not there has no elements: no mark stands for them.
-        if (!set && state_.find(name) == nullptr) values = list_of_elements(name);
+        if (state_.find(name) == nullptr) values.clear();
+        for (size_t i = 0; indirect && i < values.size(); ++i) values[i] = std::to_string(i);
+        for (std::string& value : list_of_elements(name, indirect)) values.push_back(std::move(value));
+        set |= !values.empty();
       } else {
         values = element(name, index, values, set);
       }
@@ -190,7 +206,12 @@ class Expansion {
       }
       return quoted ? append_quoted({size}, false) : append_split({size});
     }
-    if (!rest.empty()) values = changed(name, rest, std::move(values), set, text);
+    if (whole_list && rest.starts_with(":") && rest.size() > 1 &&
+        std::string_view("-=+?").find(rest[1]) == std::string_view::npos) {
+      values = part_of_list(name == "@" || name == "*", values, rest.substr(1), text);
+    } else if (!rest.empty()) {
+      values = changed(name, rest, std::move(values), set, text);
+    }
     if (whole_list && !set && rest.empty()) values.clear();
     quoted ? append_quoted(values, apart) : append_split(values);
   }
@@ -219,12 +240,14 @@ class Expansion {
     return state_.value_of(name, line_);
   }
 
-  Values list_of_elements(const std::string& name) const {
+  Values list_of_elements(const std::string& name, bool keys = false) const {
     Values values;
     const std::string beginning = name + "[";
     for (auto it = state_.variables.lower_bound(beginning);
-         it != state_.variables.end() && it->first.starts_with(beginning); ++it)
-      for (const std::string& value : it->second) values.push_back(value);
+         it != state_.variables.end() && it->first.starts_with(beginning); ++it) {
+      if (keys) values.push_back(it->first.substr(beginning.size(), it->first.size() - beginning.size() - 1));
+      for (size_t i = 0; !keys && i < it->second.size(); ++i) values.push_back(it->second[i]);
+    }
     return values;
   }
 
@@ -236,7 +259,7 @@ class Expansion {
     }
     if (name == "BASH_SOURCE") {
       set = true;
-      return {state_.name};
+      return {state_.source};
     }
     if (!set) return values;
     const Number at = number_of(state_, key, line_);
@@ -299,13 +322,14 @@ class Expansion {
     return values;
   }
 
-  std::optional<std::string> slice(const std::string& value, std::string_view op) {
+  // The beginning and the end that OFFSET:LENGTH means among so many; nullopt where they are not known.
+  std::optional<std::pair<size_t, size_t>> range(std::string_view op, size_t of) {
     const size_t colon = op.find(':');
     const Number first = number_of(state_, inner(op.substr(0, colon)), line_);
     if (!first.value) return std::nullopt;
-    const auto size = static_cast<int64_t>(value.size());
-    int64_t from = *first.value < 0 ? *first.value + size : *first.value;
-    if (from < 0 || from > size) return std::string();
+    const auto size = static_cast<int64_t>(of);
+    const int64_t from = *first.value < 0 ? *first.value + size : *first.value;
+    if (from < 0 || from > size) return std::pair<size_t, size_t>();
     int64_t to = size;
     if (colon != std::string_view::npos) {
       const Number length = number_of(state_, inner(op.substr(colon + 1)), line_);
@@ -313,7 +337,19 @@ class Expansion {
       to = *length.value < 0 ? size + *length.value
                              : std::min(size, *length.value > size ? size : from + *length.value);
     }
-    return to > from ? value.substr(static_cast<size_t>(from), static_cast<size_t>(to - from)) : std::string();
+    return std::pair(static_cast<size_t>(from), static_cast<size_t>(std::max(from, to)));
+  }
+  std::optional<std::string> slice(const std::string& value, std::string_view op) {
+    const auto part = range(op, value.size());
+    return part ? std::optional(value.substr(part->first, part->second - part->first)) : std::nullopt;
+  }
+  // The first argument has number 1: before it stands the script's name.
+  Values part_of_list(bool arguments, Values values, std::string_view op, std::string_view text) {
+    if (arguments) values.insert(values.begin(), state_.name);
+    const auto part = range(op, values.size());
+    if (!part) return {not_followed(text)};
+    return {values.begin() + static_cast<std::ptrdiff_t>(part->first),
+            values.begin() + static_cast<std::ptrdiff_t>(part->second)};
   }
 
   std::optional<std::string> substitute(const std::string& value, std::string_view op) {
@@ -325,6 +361,11 @@ class Expansion {
     const std::string pattern = operand(op.substr(0, slash), true),
                       with = slash < op.size() ? operand(op.substr(slash + 1)) : "";
     if (!is_known(pattern)) return std::nullopt;
+    if (!all && (op.starts_with("#") || op.starts_with("%"))) {  // at the beginning, at the end
+      const std::optional<std::string> rest = without(value, op.substr(0, 1), std::string_view(pattern).substr(1));
+      if (!rest || (*rest == value && pattern.size() > 1)) return rest;
+      return op[0] == '#' ? with + *rest : *rest + with;
+    }
     return replaced(value, all, pattern, with);
   }
 
@@ -359,7 +400,7 @@ class Expansion {
     }
     if (now() == '\'' && !quoted) {  // $'…'
       take();
-      return single_quoted();
+      return single_quoted(true);
     }
     const size_t first = at_;
     if (starts_name(now())) {
@@ -379,11 +420,12 @@ class Expansion {
     quoted ? append_quoted({text}, false) : append_split({text});
   }
 
-  void single_quoted() {
+  void single_quoted(bool escapes = false) {
     open_ = true;
     const size_t end = text_.find('\'', at_);
     if (end == std::string_view::npos) state_.fail(line_, "a quote is opened and never closed");
-    append(std::string(taken_to(end)), true);
+    const std::string text(taken_to(end));
+    append(escapes ? without_escapes(text) : text, true);
     take();
   }
 
@@ -443,7 +485,40 @@ class Expansion {
 }  // namespace
 
 Values words_of(State& state, const Word& word) {
-  return Expansion(state, word.text, word.line).run(true, false, false);
+  if (word.text.find('{') == std::string_view::npos)
+    return Expansion(state, word.text, word.line).run(true, false, false);
+  Values words;
+  for (const std::string& each : braced(word.text)) {
+    state.spend(word.line, each.size() + 16);
+    for (std::string& value : Expansion(state, each, word.line).run(true, false, false))
+      words.push_back(std::move(value));
+  }
+  return words;
+}
+
+std::string document_of(State& state, const Heredoc& h) {
+  if (h.is_string) return text_of(state, Word{h.body, h.line}) + "\n";
+  return h.expands ? text_between_quotes(state, h.body, h.line) : std::string(h.body);
+}
+
+Values fields_of(std::string_view text, std::string_view separators, size_t most) {
+  const auto blank = [&](char c) {
+    return (is_blank(c) || c == '\n') && separators.find(c) != std::string_view::npos;
+  };
+  const auto trim = [&] {
+    while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+    while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  };
+  Values fields;
+  for (trim(); !text.empty(); trim()) {
+    size_t end = fields.size() + 1 < most ? text.find_first_of(separators) : std::string_view::npos;
+    fields.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    while (end < text.size() && blank(text[end])) ++end;
+    if (end < text.size() && separators.find(text[end]) != std::string_view::npos) ++end;
+    text.remove_prefix(end);
+  }
+  return fields;
 }
 
 std::string text_of(State& state, const Word& word) {

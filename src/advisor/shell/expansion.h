@@ -16,8 +16,15 @@ Values words_of(State& state, const Word& word);
 std::string text_of(State& state, const Word& word);
 /// Returns the word as a pattern, in which quoted text stands for itself.
 std::string pattern_of(State& state, const Word& word);
-/// Returns the text as between double quotes: a here-document.
+/// Returns the text as between double quotes.
 std::string text_between_quotes(State& state, std::string_view text, int line);
+/// Returns the text of a here-document or a here-string.
+std::string document_of(State& state, const Heredoc& heredoc);
+/// Cuts a text at separators as `read` does: the last of `most` fields holds the rest.
+Values fields_of(std::string_view text, std::string_view separators, size_t most = SIZE_MAX);
+
+/// Returns the text of $'…'.
+std::string without_escapes(std::string_view text);
 
 /// The value of an expression; the names that it sets are set.
 Number number_of(State& state, std::string_view text, int line);

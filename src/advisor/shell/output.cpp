@@ -14,7 +14,7 @@ std::string lines_joined(const Values& words, size_t first) {
   return text;
 }
 
-// dirname, basename and their kin take an option or two before the path.
+// dirname, realpath and their kin take an option or two before the path.
 std::string last_word(const Values& words) { return words.size() < 2 ? "" : words.back(); }
 
 std::optional<std::string> numbers(State& state, const Values& words, int line) {
@@ -36,72 +36,77 @@ std::optional<std::string> numbers(State& state, const Values& words, int line) 
   return text;
 }
 
-std::optional<std::string> of_command(State& state, const Node& n, std::string& folder) {
-  for (const Assignment& a : n.assignments) {
-    if (!n.words.empty() || a.name != "IFS" || a.list) return std::nullopt;
-    state.assign(a.name, {text_of(state, a.value)});
-  }
-  Values words;
-  for (const Word& word : n.words)
-    for (std::string& value : words_of(state, word)) words.push_back(std::move(value));
-  if (words.empty()) return "";
+}  // namespace
+
+std::string printed(State& state, const std::string& format, const Values& values, int line) {
+  const std::string text = without_escapes(format);
+  const auto unknown = [&] { return state.unknown(fmt::format("line {}: what printf makes", line)); };
+  std::string out;
+  size_t next = 0;
+  do {  // once more where values are left
+    const size_t before = next;
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (text[i] != '%' || i + 1 == text.size()) {
+        out += text[i];
+        continue;
+      }
+      const size_t first = ++i;
+      while (i < text.size() && std::string_view("-0123456789").find(text[i]) != std::string_view::npos) ++i;
+      const std::string_view form = std::string_view(text).substr(first, i - first);
+      const char kind = i < text.size() ? text[i] : ' ';
+      if (kind == '%') {
+        out += '%';
+        continue;
+      }
+      const std::string value = next < values.size() ? values[next++] : "";
+      if ((kind != 's' && kind != 'd') || form.size() > 3 || (!form.empty() && !is_known(value))) return unknown();
+      const bool left = form.starts_with("-"), zeros = form.starts_with("0") && kind == 'd';
+      size_t width = 0;
+      for (const char c : form)
+        if (c != '-') width = width * 10 + static_cast<size_t>(c - '0');
+      const std::string fill(width > value.size() ? width - value.size() : 0, zeros ? '0' : ' ');
+      out += left ? value + fill : fill + value;
+    }
+    state.spend(line, out.size());
+    if (next == before) break;
+  } while (next < values.size());
+  return out;
+}
+
+std::optional<std::string> printed_by(State& state, const Node& n, const Values& words, const std::string& folder) {
   const std::string& name = words.front();
   if (name == "echo") {
     size_t first = 1;
     while (first < words.size() && (words[first] == "-n" || words[first] == "-e" || words[first] == "-ne")) ++first;
     return lines_joined(words, first) + "\n";
   }
-  if (name == "printf" && words.size() == 3 && (words[1] == "%s" || words[1] == "%d" || words[1] == "%s\\n"))
-    return words[2];
-  if (name == "cat" && words.size() == 1 && n.heredocs.size() == 1) {
-    const Heredoc& h = n.heredocs.front();
-    return h.expands ? text_between_quotes(state, h.body, h.line) : std::string(h.body);
-  }
+  if (name == "printf" && words.size() > 1 && words[1] != "-v")
+    return printed(state, words[1], Values(words.begin() + 2, words.end()), n.line);
+  if (name == "cat" && words.size() == 1 && n.heredocs.size() == 1) return document_of(state, n.heredocs.front());
   if (name == "seq") return numbers(state, words, n.line);
-  if (name == "true" || name == ":" || name == "set") return "";
-  if (name == "cd") {
-    folder = last_word(words);
-    return "";
+  if (name == "expr") {
+    const Number number = number_of(state, lines_joined(words, 1), n.line);
+    return number.value ? std::optional(std::to_string(*number.value)) : std::nullopt;
   }
   if (name == "pwd") return folder.empty() ? std::nullopt : std::optional(folder);
   if (words.size() < 2) return std::nullopt;
   if (name == "dirname") return folder_of(last_word(words));
   if (name == "realpath" || (name == "readlink" && words[1].starts_with("-"))) return last_word(words);
-  if (name == "basename" && words.size() == 2 && is_known(words[1])) {
+  if (name == "basename" && words.size() <= 3 && is_known(words[1]) && is_known(words.back())) {
     std::string path = words[1];
     while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-    return path.substr(path.rfind('/') + 1);
+    path = path.substr(path.rfind('/') + 1);
+    if (words.size() == 3 && path.ends_with(words[2]) && path != words[2])
+      path.resize(path.size() - words[2].size());
+    return path;
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 std::string folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return is_known(path) ? "." : path;
   return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-std::optional<std::string> output_of(State& state, const Node& n, std::string& folder) {
-  if (n.kind == Node::Kind::command) return of_command(state, n, folder);
-  if (n.kind != Node::Kind::list) return std::nullopt;
-  std::string all;
-  for (size_t i = 0; i < n.children.size(); ++i) {
-    if (n.before[i] == '|') return all;  // the command before it succeeds
-    std::optional<std::string> one = output_of(state, *n.children[i], folder);
-    if (!one) return std::nullopt;
-    all += *one;
-  }
-  while (all.ends_with('\n')) all.pop_back();
-  return all;
-}
-
-std::string command_name(const Node& n) {
-  if (n.kind == Node::Kind::command) return n.words.empty() ? "" : std::string(n.words.front().text.substr(0, 40));
-  for (const NodePointer& child : n.children)
-    if (std::string name = command_name(*child); !name.empty()) return name;
-  return "";
 }
 
 }  // namespace heddle::advisor::shell

@@ -1,5 +1,5 @@
-// Output of $(…) where it is known without running anything: echo, printf, pwd, dirname, basename, seq, cat of a
-// here-document.
+// Output of commands where it is known without running anything: echo, printf, pwd, dirname, basename, seq, expr,
+// cat of a here-document.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace heddle::advisor::shell {
 
-/// nullopt where it is another command's.
-std::optional<std::string> output_of(State& state, const Node& command, std::string& folder);
+/// The output of a command of expanded words in a folder; nullopt where it is another command's.
+std::optional<std::string> printed_by(State& state, const Node& n, const Values& words, const std::string& folder);
 
-/// The first word of the first command that `output_of` does not know, as it stands.
-std::string command_name(const Node& command);
+/// Returns what printf makes of a format and values.
+std::string printed(State& state, const std::string& format, const Values& values, int line);
 
 /// The folder of a path: "a" of "a/b", "." of "b".
 std::string folder_of(const std::string& path);

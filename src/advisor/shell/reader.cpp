@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <utility>
 
 #include "advisor/shell/assignment.h"
 #include "advisor/shell/branches.h"
+#include "advisor/shell/builtins.h"
 #include "advisor/shell/conditions.h"
 #include "advisor/shell/expansion.h"
 #include "advisor/shell/output.h"
@@ -38,13 +40,13 @@ bool looks_like_training(std::string_view text) {
 class Reader {
  public:
   Reader(std::string_view text, std::string_view name, const Environment& environment) : environment_(environment) {
-    state_.name = name;
+    state_.name = state_.source = name;
     for (const auto& [key, value] : environment.variables) {
       state_.variables[key] = {value};
       state_.given.insert(key);
     }
     state_.output_of = [this](std::string_view command, int line) { return output(command, line); };
-    main_ = text;
+    main_ = text, script_name_ = name;
   }
 
   Script read() {
@@ -68,7 +70,14 @@ class Reader {
   }
 
  private:
-  enum class Flow : uint8_t { on, leave_loop, next_round, leave_function };
+  enum class Flow : uint8_t { on, leave_loop, next_round, leave_function, leave_script };
+  // Output of commands where $(…) asks for it.
+  struct Output {
+    std::string text;
+    std::string unknown_of;  // the command whose output is not known
+    bool known = true;
+  };
+  using Saved = std::map<std::string, Variables>;  // entries that a name had: itself, its elements
 
   static bool trains(const Command& command) {
     return std::any_of(command.words.begin(), command.words.end(),
@@ -89,12 +98,12 @@ class Reader {
     state_.step(n.line, 16);
     switch (n.kind) {
       case Node::Kind::command: return negated(n, command(n));
-      case Node::Kind::list: return negated(n, list(n));
-      case Node::Kind::pipeline: {
+      case Node::Kind::list: {
         Truth last = Truth::unknown;
-        for (const NodePointer& child : n.children) last = run(*child);
+        n.subshell ? apart(n.line, [&] { last = list(n); }) : void(last = list(n));
         return negated(n, last);
       }
+      case Node::Kind::pipeline: return negated(n, pipeline(n));
       case Node::Kind::branch: return branch(n, 0);
       case Node::Kind::choose: return choose(n, 0);
       case Node::Kind::each: return each(n);
@@ -110,6 +119,34 @@ class Reader {
       case Node::Kind::test: return negated(n, truth_of_text(state_, n.text, n.line));
     }
     return Truth::unknown;
+  }
+
+  // Runs something in a shell of its own, which leaves nothing behind.
+  template <class Runs>
+  void apart(int line, const Runs& runs) {
+    const Variables before = copied(line);
+    const Values arguments = state_.arguments;
+    const std::string folder = folder_;
+    runs();
+    state_.variables = before, state_.arguments = arguments, folder_ = folder;
+    if (flow_ == Flow::leave_script) flow_ = Flow::on;
+  }
+
+  bool calls_function(const Node& n) const {
+    return n.kind == Node::Kind::command && !n.words.empty() &&
+           functions_.contains(std::string(n.words.front().text));
+  }
+  Truth pipeline(const Node& n) {
+    if (output_ != nullptr) return not_printed(n);
+    Truth last = Truth::unknown;
+    for (const NodePointer& child : n.children) {
+      if (child->kind == Node::Kind::command && !calls_function(*child)) {
+        last = run(*child);
+      } else {
+        apart(n.line, [&] { last = run(*child); });
+      }
+    }
+    return last;
   }
 
   static Truth negated(const Node& n, Truth t) { return n.negated ? negation(t) : t; }
@@ -145,6 +182,7 @@ class Reader {
 
   Truth choose(const Node& n, size_t at) {
     const std::string subject = without_unset(text_of(state_, n.words.front()));
+    state_.doubt = state_.reason(first_mark(subject));
     for (; at < n.arms.size(); ++at) {
       Truth fits = is_known(subject) ? Truth::no : Truth::unknown;
       for (const Word& word : n.arms[at].patterns) {
@@ -154,20 +192,27 @@ class Reader {
         const std::optional<bool> found = is_known(pattern) ? matches(pattern, subject) : std::nullopt;
         fits = !found ? Truth::unknown : *found ? Truth::yes : fits;
       }
-      if (fits == Truth::yes) return run(*n.arms[at].body);
+      if (fits == Truth::yes) return arm(n, at);
       if (fits == Truth::no) continue;
-      alternatives(n.line, {[&] { run(*n.arms[at].body); }, [&] { choose(n, at + 1); }});
+      alternatives(n.line, {[&] { arm(n, at); }, [&] { choose(n, at + 1); }});
       return Truth::unknown;
     }
     return Truth::yes;
   }
 
+  Truth arm(const Node& n, size_t at) {
+    Truth last = run(*n.arms[at].body);
+    for (; n.arms[at].falls && at + 1 < n.arms.size() && flow_ == Flow::on; ++at) last = run(*n.arms[at + 1].body);
+    return n.arms[at].tests_on && flow_ == Flow::on ? choose(n, at + 1) : last;
+  }
+
   // True if a round of a loop is followed by another.
   bool goes_on() {
-    if (flow_ == Flow::next_round) flow_ = Flow::on;
-    if (flow_ == Flow::on) return true;
-    if (flow_ == Flow::leave_loop) flow_ = Flow::on;
-    return false;
+    if (flow_ != Flow::leave_loop && flow_ != Flow::next_round) return flow_ == Flow::on;
+    if (--loops_left_ > 0) return false;  // it goes on, or not, with one around it
+    const bool next = flow_ == Flow::next_round;
+    flow_ = Flow::on;
+    return next;
   }
 
   Truth each(const Node& n) {
@@ -236,7 +281,7 @@ class Reader {
   void rounds(int line, const Node& body, const Holds& holds, const After& after, int most = kMostRounds) {
     for (int round = 0; round < most; ++round) {
       const Truth t = holds();
-      if (t == Truth::no || flow_ == Flow::leave_function) return;
+      if (t == Truth::no || flow_ >= Flow::leave_function) return;
       if (t == Truth::unknown) return maybe(line, body);
       run(body);
       if (!goes_on()) return;
@@ -252,21 +297,41 @@ class Reader {
 
   // Reads each alternative from the same state, and keeps what they agree on.
   void alternatives(int line, const std::vector<std::function<void()>>& all) {
+    const std::string doubt = std::exchange(state_.doubt, "");
     const Variables before = copied(line);
     const bool certain = certain_;
     const Flow flow = flow_;
     certain_ = false;
     std::vector<Variables> after;
+    std::pair<size_t, size_t> commands;  // of the last one that goes on
     for (const std::function<void()>& each : all) {
       state_.variables = before;
+      const size_t first = script_.commands.size();
       each();
-      flow_ = flow;  // it may leave or not: it is taken to go on
+      const bool leaves = flow_ == Flow::leave_script;
+      may_return_ |= flow_ == Flow::leave_function;
+      flow_ = flow;  // of a function it may leave or not: it is taken to go on
+      if (leaves) continue;
       after.push_back(std::move(state_.variables));
+      commands = {first, script_.commands.size()};
     }
     certain_ = certain;
     state_.variables = before;
-    const std::vector<std::string> left_out = agreed(state_, line, before, after);
+    if (after.empty()) return leave_script();
+    if (after.size() == 1 && all.size() > 1) {  // the others end the script
+      state_.variables = std::move(after.front());
+      for (size_t i = commands.first; i < commands.second; ++i) script_.commands[i].certain = certain;
+      return;
+    }
+    const std::vector<std::string> left_out = agreed(state_, line, doubt, before, after);
     left_out_[line].insert(left_out.begin(), left_out.end());
+  }
+
+  // The job is on a path that goes on: only behind a training command, or where another path may be taken, a script
+  // ends.
+  void leave_script() {
+    if (!certain_ || std::any_of(script_.commands.begin(), script_.commands.end(), trains))
+      flow_ = Flow::leave_script;
   }
 
   Variables copied(int line) {
@@ -282,89 +347,107 @@ class Reader {
       for (std::string& value : words_of(state_, word)) words.push_back(std::move(value));
     static constexpr std::array kDeclares{"export", "declare", "local", "readonly", "typeset"};
     const bool declares = !words.empty() && is_one_of(words.front(), kDeclares);
+    const bool own = declares && words.front() != "export" && words.front() != "readonly" && !scopes_.empty() &&
+                     std::find(words.begin(), words.end(), "-g") == words.end();
     // Before a command's words an assignment holds for that command alone.
     if (n.words.empty() || declares)
-      for (const Assignment& a : n.assignments)
+      for (const Assignment& a : n.assignments) {
+        if (own) save(a.name);
         if (const auto given = assign(state_, n, a); given && n.source == 0) script_.overridden.push_back(*given);
+      }
     if (words.empty()) return n.words.empty() ? Truth::yes : Truth::unknown;
+    if (own)
+      for (size_t i = 1; i < words.size(); ++i)
+        if (is_known(words[i]) && starts_name(words[i].c_str()[0])) save(words[i]), erase(words[i]);
     if (declares) return Truth::yes;
-    for (const Heredoc& h : n.heredocs) heredoc(n, h, words);
+    if (output_ == nullptr && words.front() != "read" && words.front() != "mapfile" && words.front() != "readarray")
+      for (const Heredoc& h : n.heredocs) heredoc(n, h, words);
     return words_run(n, words);
   }
 
+  // Keeps what a function's own name means outside of it.
+  void save(const std::string& name) {
+    if (state_.is_given(name) || scopes_.back().contains(name)) return;
+    Variables& saved = scopes_.back()[name];
+    for_entries(name, [&](const auto& it) { saved.insert(*it); });
+  }
+  void erase(const std::string& name) {
+    if (!state_.is_given(name)) for_entries(name, [&](const auto& it) { state_.variables.erase(it); });
+  }
+  template <class Does>
+  void for_entries(const std::string& name, const Does& does) {
+    if (const auto it = state_.variables.find(name); it != state_.variables.end()) does(it);
+    const std::string elements = name + "[";
+    for (auto it = state_.variables.lower_bound(elements);
+         it != state_.variables.end() && it->first.starts_with(elements);)
+      does(it++);
+  }
+
   void heredoc(const Node& n, const Heredoc& h, const Values& words) {
-    if (words.front() == "read") {
-      if (!state_.is_given(words.back()) && words.size() > 1)
-        state_.assign(words.back(),
-                      {h.expands ? text_between_quotes(state_, h.body, h.line) : std::string(h.body)});
-      return;
-    }
     if (!looks_like_training(h.body) && h.body.find('$') == std::string_view::npos) return;
-    const std::string text = h.expands ? text_between_quotes(state_, h.body, h.line) : std::string(h.body);
+    const std::string text = document_of(state_, h);
     if (looks_like_training(text)) inside(text, n.line, words);
   }
 
-  // A script in a string of another command.
-  void inside(const std::string& text, int line, const Values& words) {
+  // A script in a string or a file of another command, with arguments of its own.
+  void inside(const std::string& text, int line, const Values& words,
+              const std::optional<Values>& arguments = std::nullopt) {
     Values outer = std::move(around_);
     around_ = words;
+    const Values outer_arguments = std::exchange(state_.arguments, arguments.value_or(Values{}));
+    const bool known = std::exchange(state_.arguments_known, arguments.has_value());
     const bool within = within_;
     within_ = true;
     run_text(text, line);
+    if (flow_ == Flow::leave_script) flow_ = Flow::on;  // of that one
     within_ = within;
+    state_.arguments = outer_arguments, state_.arguments_known = known;
     around_ = std::move(outer);
   }
 
   Truth words_run(const Node& n, Values& words) {
     const std::string& name = words.front();
-    static constexpr std::array kNothing{"echo", "printf", "mkdir", "cd",     "pushd", "popd",  "set",   "ulimit",
-                                         "true", ":",      "sleep", "rm",     "cp",    "touch", "chmod", "trap",
-                                         "wait", "cat",    "pwd",   "module", "shopt", "exit",  "ln",    "umask"};
-    if (name == "set") return set_arguments(words);
-    if (name == "printf" && words.size() > 3 && words[1] == "-v") {
-      state_.assign(words[2], {printed(words[3], Values(words.begin() + 4, words.end()))});
+    if (name == "cd" && words.size() > 1) folder_ = words.back();
+    if (name == "exit") {
+      leave_script();
       return Truth::yes;
-    }
-    if (name == "cd" && words.size() == 2) folder_ = words[1];
-    if (is_one_of(name, kNothing)) return Truth::yes;
-    if (name == "false") return Truth::no;
-    if (name == "test" || name == "[") {
-      if (name == "[" && words.back() == "]") words.pop_back();
-      return truth_of_words(state_, Values(words.begin() + 1, words.end()), n.line);
     }
     if (name == "break" || name == "continue") {
       flow_ = name == "break" ? Flow::leave_loop : Flow::next_round;
+      loops_left_ = words.size() > 1 ? number_of(state_, words[1], n.line).value.value_or(1) : 1;
       return Truth::yes;
     }
     if (name == "return") {
+      returned_ = status(words, n.line);
       if (function_depth_ > 0) flow_ = Flow::leave_function;
-      return Truth::yes;
+      return returned_;
     }
-    if (name == "shift") return shift(words, n.line);
-    if (name == "unset") {
-      for (size_t i = 1; i < words.size(); ++i)
-        if (!state_.is_given(words[i])) state_.variables.erase(words[i]);
-      return Truth::yes;
+    if (output_ != nullptr) {
+      static constexpr std::array kPrint{"echo", "printf", "cat", "pwd"};
+      if (const std::optional<std::string> text = printed_by(state_, n, words, folder_)) return print(*text, n);
+      if (is_one_of(name, kPrint)) return not_printed(n);
     }
-    if (name == "read" || name == "mapfile" || name == "readarray") return read_names(n, words);
-    if (name == "let") {
-      for (size_t i = 1; i < words.size(); ++i) number_of(state_, words[i], n.line);
-      return Truth::yes;
-    }
+    if (const std::optional<Truth> done = run_builtin(state_, n, words)) return *done;
     if (name == "eval") return evaluate(n, words);
     if (name == "source" || name == ".") return source(n, words);
     if (const auto found = functions_.find(name); found != functions_.end()) return call(*found, words, n.line);
+    if (output_ != nullptr) return not_printed(n);
     if (const size_t at = command_string(words); at < words.size()) {
       const bool here = n.source == 0 && !within_;
       const auto source = static_cast<int>(texts_.size());
       const size_t first = script_.commands.size();
-      inside(words[at], n.line, words);
+      const size_t given = std::min(at + 2, words.size());  // behind the string and the name of its shell
+      inside(words[at], n.line, words, Values(words.begin() + static_cast<std::ptrdiff_t>(given), words.end()));
       for (size_t i = first; here && i < script_.commands.size(); ++i)
         if (last_in_[i] == source) place_in_string(n, words[at], script_.commands[i]);
       return Truth::unknown;
     }
-    if (script_file(n, words)) return Truth::unknown;
+    // Its own words count where that file starts nothing with them.
+    const size_t before = script_.commands.size();
+    const auto more = [&] { return script_.commands.begin() + static_cast<std::ptrdiff_t>(before); };
+    if (script_file(n, words) && std::any_of(more(), script_.commands.end(), trains)) return Truth::unknown;
     record(n, words);
+    state_.doubt = fmt::format("line {}: whether {} succeeds", n.line, is_known(name) ? shown(name) : "a command");
     for (const std::string& word : words)
       if (word.find_first_of(" \n") != std::string::npos && looks_like_training(word)) {
         const size_t equals = word.starts_with("-") ? word.find('=') : std::string::npos;
@@ -381,6 +464,7 @@ class Reader {
     Command command;
     command.words = words;
     command.line = n.line;
+    command.file = state_.source;
     if (here) command.end = n.end;
     command.certain = certain_;
     command.around = around_;
@@ -429,62 +513,22 @@ class Reader {
       if (!words[at].ends_with(".sh")) return false;
       const std::optional<std::string> text = file(words[at]);
       if (!text) return false;
-      const Values arguments = state_.arguments;
-      const bool known = state_.arguments_known;
-      state_.arguments.assign(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end());
-      state_.arguments_known = true;
       const Variables before = copied(n.line);
-      inside(*text, 1, Values(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(at)));
+      const std::string source = std::exchange(state_.source, words[at]),
+                        name = std::exchange(state_.name, words[at]);
+      const auto place = words.begin() + static_cast<std::ptrdiff_t>(at);
+      inside(*text, 1, Values(words.begin(), place), Values(place + 1, words.end()));
+      state_.source = source, state_.name = name;
       state_.variables = before;
-      state_.arguments = arguments, state_.arguments_known = known;
       return true;
     }
     return false;
   }
 
-  // Returns what printf makes of a format with %s and %d, once.
-  std::string printed(const std::string& format, const Values& values) {
-    std::string text;
-    size_t next = 0;
-    for (size_t i = 0; i < format.size(); ++i) {
-      if (format[i] != '%' || i + 1 == format.size()) {
-        text += format[i];
-        continue;
-      }
-      const char kind = format[++i];
-      if (kind == '%') {
-        text += '%';
-      } else if (kind == 's' || kind == 'd') {
-        if (next < values.size()) text += values[next++];
-      } else {
-        return state_.unknown("what printf makes");
-      }
-    }
-    return text;
-  }
-
-  Truth set_arguments(const Values& words) {
-    const auto dashes = std::find(words.begin(), words.end(), "--");
-    if (dashes == words.end()) return Truth::yes;
-    state_.arguments.assign(dashes + 1, words.end());
-    state_.arguments_known = true;
-    return Truth::yes;
-  }
-
-  Truth shift(const Values& words, int line) {
-    int64_t by = 1;
-    if (words.size() > 1) by = number_of(state_, words[1], line).value.value_or(0);
-    if (by < 0 || by > static_cast<int64_t>(state_.arguments.size())) return Truth::no;
-    state_.arguments.erase(state_.arguments.begin(), state_.arguments.begin() + by);
-    return Truth::yes;
-  }
-
-  Truth read_names(const Node& n, const Values& words) {
-    if (!n.heredocs.empty()) return Truth::unknown;
-    for (size_t i = 1; i < words.size(); ++i)
-      if (!words[i].empty() && starts_name(words[i][0]) && is_known(words[i]))
-        state_.assign(words[i], {state_.unknown(fmt::format("line {}: what `{}` gets", n.line, words.front()))});
-    return Truth::unknown;
+  Truth status(const Values& words, int line) {
+    if (words.size() < 2) return Truth::yes;
+    const Number n = number_of(state_, words[1], line);
+    return !n.value ? Truth::unknown : *n.value == 0 ? Truth::yes : Truth::no;
   }
 
   Truth evaluate(const Node& n, const Values& words) {
@@ -507,7 +551,7 @@ class Reader {
   std::optional<std::string> file(const std::string& path) const {
     if (!environment_.file || !is_known(path) || path.empty()) return std::nullopt;
     std::vector<std::string> places;
-    const std::string home = folder_of(state_.name);
+    const std::string home = folder_of(script_name_);
     if (path.starts_with(home + "/")) {
       places.push_back(path.substr(home.size() + 1));
     } else if (!path.starts_with("/")) {
@@ -535,7 +579,13 @@ class Reader {
     }
     const bool within = within_;
     within_ = true;
+    const Values arguments = state_.arguments;
+    const bool known = state_.arguments_known;
+    if (words.size() > 2) state_.arguments.assign(words.begin() + 2, words.end()), state_.arguments_known = true;
+    const std::string source = std::exchange(state_.source, words[1]);
     run_text(*text, 1);
+    state_.source = source;
+    if (words.size() > 2) state_.arguments = arguments, state_.arguments_known = known;
     within_ = within;
     return Truth::yes;
   }
@@ -548,40 +598,68 @@ class Reader {
     state_.arguments.assign(words.begin() + 1, words.end());
     state_.arguments_known = true;
     ++function_depth_;
-    const Truth t = run(*function.second);
+    scopes_.emplace_back();
+    const bool may_return = std::exchange(may_return_, false);
+    Truth t = run(*function.second);
+    if (flow_ == Flow::leave_function) flow_ = Flow::on, t = returned_;
+    if (may_return_) t = Truth::unknown;
+    may_return_ = may_return;
+    for (const auto& [name, entries] : scopes_.back()) {
+      erase(name);
+      for (const auto& [key, values] : entries) state_.variables[key] = values;
+    }
+    scopes_.pop_back();
     --function_depth_;
-    if (flow_ == Flow::leave_function) flow_ = Flow::on;
     state_.arguments = arguments, state_.arguments_known = known;
     return t;
   }
 
-  // Returns the output of $(…).
+  // --- output of $(…)
+
   std::string output(std::string_view command, int line) {
     const Deeper deeper(state_, line);
     texts_.emplace_back(command);
     trees_.push_back(parse(texts_.back(), state_, static_cast<int>(texts_.size()) - 1, line));
     const Node& tree = *trees_.back();
-    std::string folder;
-    const Values* ifs = state_.find("IFS");  // the one thing that is set in there
-    const std::optional<Values> before = ifs != nullptr ? std::optional(*ifs) : std::nullopt;
-    const std::optional<std::string> text = output_of(state_, tree, folder);
-    if (before) {
-      state_.variables["IFS"] = *before;
-    } else {
-      state_.variables.erase("IFS");
-    }
-    if (text) {
-      state_.spend(line, text->size());
-      return *text;
-    }
-    std::string name = command_name(tree);
-    return state_.unknown(fmt::format("line {}: the output of {}", line, name.empty() ? "a command" : shown(name)));
+    Output own;
+    Output* const outer = std::exchange(output_, &own);
+    const bool certain = std::exchange(certain_, true);
+    const Flow flow = flow_;
+    const bool simple = tree.children.size() == 1 && tree.children.front()->kind == Node::Kind::command &&
+                        !calls_function(*tree.children.front());
+    simple ? void(run(tree)) : apart(line, [&] { run(tree); });
+    flow_ = flow, certain_ = certain, output_ = outer;
+    if (!own.known)
+      return state_.unknown(fmt::format("line {}: the output of {}", line,
+                                        own.unknown_of.empty() ? "a command" : shown(own.unknown_of)));
+    while (own.text.ends_with('\n')) own.text.pop_back();
+    state_.spend(line, own.text.size());
+    return own.text;
+  }
+  Truth print(const std::string& text, const Node& n) {
+    if (!certain_) return not_printed(n);
+    output_->text += text;
+    state_.spend(n.line, text.size());
+    return Truth::yes;
+  }
+  Truth not_printed(const Node& n) {
+    if (output_->known) output_->unknown_of = command_name(n);
+    output_->known = false;
+    return Truth::unknown;
+  }
+  static std::string command_name(const Node& n) {
+    if (n.kind == Node::Kind::command)
+      return n.words.empty() ? "" : std::string(n.words.front().text.substr(0, 40));
+    for (const NodePointer& child : n.children)
+      if (std::string name = command_name(*child); !name.empty()) return name;
+    return "";
   }
 
   const Environment& environment_;
   State state_{""};
   Script script_;
   std::string_view main_;
+  std::string script_name_;
   std::vector<int> last_in_;       // [command]: the text that it is the last in; -1: none
   std::deque<std::string> texts_;  // the script, sourced files, strings: what trees point into
   std::deque<NodePointer> trees_;
@@ -591,6 +669,11 @@ class Reader {
   Values around_;
   std::string folder_;
   Flow flow_ = Flow::on;
+  int64_t loops_left_ = 0;       // that a break or a continue leaves
+  Truth returned_ = Truth::yes;  // of the last return
+  bool may_return_ = false;      // the function that is read returns somewhere, or not
+  std::vector<Saved> scopes_;    // of the functions that are read: what their own names mean outside
+  Output* output_ = nullptr;
   bool certain_ = true, within_ = false;
   int function_depth_ = 0;
 };

@@ -29,6 +29,7 @@ inline constexpr size_t kNowhere = static_cast<size_t>(-1);
 struct Command {
   Values words;
   int line = 0;            // line at which it starts, from 1
+  std::string file;        // the script, or the file that it sources or starts
   size_t end = kNowhere;   // behind its last word in the script's text; kNowhere: it stands in a string or file
   bool evaluated = false;  // by eval, whose place it has
   bool certain = true;     // else in a branch that may not be taken

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostExpanded = size_t{4} << 20, kMostSteps = size_t{1} << 26, kMostCopied = size_t{256} << 20,
                  kMostNotes = 200;
-constexpr int kMostDepth = 50;
+constexpr int kMostDepth = 100;
 
 // Names that a launcher, a scheduler or the shell itself sets, to what a script can't say.
 bool set_by_others(const std::string& name) {
@@ -113,7 +113,7 @@ void State::note(int line, const std::string& what) {
   if (notes.size() < kMostNotes) notes.push_back(fmt::format("line {}: {}", line, what));
 }
 
-void State::fail(int line, const std::string& what) const { config_error("{}:{}: {}", name, line, what); }
+void State::fail(int line, const std::string& what) const { config_error("{}:{}: {}", source, line, what); }
 
 void State::spend(int line, size_t bytes) {
   expanded_ += bytes;
@@ -147,6 +147,13 @@ Values State::value_of(const std::string& key, int line) {
 void State::assign(const std::string& key, Values values) {
   used.insert(key);
   if (!is_given(key)) variables[key] = std::move(values);
+}
+
+std::string State::separators() const {
+  const Values* set = find("IFS");
+  return set == nullptr || (!set->empty() && !is_known(set->front())) ? " \t\r\n"
+         : set->empty()                                               ? ""
+                                                                      : set->front();
 }
 
 Deeper::Deeper(State& state, int line) : state_(state) {

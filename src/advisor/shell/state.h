@@ -38,7 +38,7 @@ struct Overridden {
 
 class State {
  public:
-  explicit State(std::string name) : name(std::move(name)) {}
+  explicit State(const std::string& name) : name(name), source(name) {}
 
   /// Marks that say why something is not known, "line 3: the output of `date`".
   std::string unknown(const std::string& why);
@@ -58,8 +58,11 @@ class State {
   /// Sets a name, but not one that is given from outside.
   void assign(const std::string& name, Values values);
   bool is_given(const std::string& name) const { return given.contains(name); }
+  /// The characters between words: IFS.
+  std::string separators() const;
 
-  std::string name;
+  std::string name;    // the script
+  std::string source;  // what is read now: the script, or a file that it sources or starts
   std::map<std::string, Values> variables;
   std::set<std::string> given;  // names set from outside: assignments don't change them
   std::set<std::string> used;   // names that the script asks for or sets
@@ -67,6 +70,7 @@ class State {
   bool arguments_known = false;
   std::vector<std::string> notes;
   std::set<std::string> taken_as_empty;                              // unset names that conditions have asked for
+  std::string doubt;                                                 // why the last condition is not known
   std::function<std::string(std::string_view, int line)> output_of;  // output of $(…)
   int depth = 0;
 

@@ -86,7 +86,7 @@ class Parser {
   }
   bool at_any(const Words& words) const {
     return std::any_of(words.begin(), words.end(),
-                       [&](std::string_view w) { return w == ")" || w == ";;" ? at_text(w) : at_word(w); });
+                       [&](std::string_view w) { return w[0] == ')' || w[0] == ';' ? at_text(w) : at_word(w); });
   }
 
   [[noreturn]] void open_end(int line, const std::string& what) const { state_.fail(line, what); }
@@ -211,6 +211,7 @@ class Parser {
     if (now() == '(') {
       ++at_;
       n = list({")"});
+      n->subshell = true;
       if (at_ >= text_.size()) open_end(n->line, "'(' is never closed");
       ++at_;
       return n;
@@ -361,12 +362,9 @@ class Parser {
         continue;
       }
       arm.body = list({";;", ";&", "esac"});
+      arm.falls = at_text(";&"), arm.tests_on = at_text(";;&");
+      if (at_text(";;") || arm.falls) at_ += arm.tests_on ? 3 : 2;
       n->arms.push_back(std::move(arm));
-      if (at_text(";;&")) {
-        at_ += 3;
-      } else if (at_text(";;") || at_text(";&")) {
-        at_ += 2;
-      }
     }
     expect("esac", n);
     return n;
@@ -384,7 +382,7 @@ class Parser {
       move_to(end);
       return true;
     }
-    const bool heredoc = rest.starts_with("<<") && !rest.starts_with("<<<");
+    const bool string = rest.starts_with("<<<"), heredoc = rest.starts_with("<<") && !string;
     at_ = at;
     while (now() == '<' || now() == '>' || now() == '&') ++at_;
     const bool tabs = heredoc && now() == '-';
@@ -394,11 +392,12 @@ class Parser {
     const Word target = word();
     if (!heredoc) {
       if (target.text.empty() && (at_text("<(") || at_text(">("))) return redirection(n);
+      if (string) n.heredocs.push_back({target.text, true, target.line, true});
       return true;
     }
     bool quoted = false;
     const std::string mark = heredoc_mark(target.text, quoted);
-    n.heredocs.push_back({{}, !quoted, line_});
+    n.heredocs.push_back({{}, !quoted, line_, false});
     pending_.push_back({&n, n.heredocs.size() - 1, mark, tabs});
     return true;
   }

@@ -33,6 +33,7 @@ struct Heredoc {
   std::string_view body;
   bool expands = true;
   int line = 0;
+  bool is_string = false;  // <<<: `body` is a word
 };
 
 struct Node;
@@ -41,6 +42,7 @@ using NodePointer = std::unique_ptr<Node>;
 struct Arm {  // an arm of a case
   std::vector<Word> patterns;
   NodePointer body;
+  bool falls = false, tests_on = false;  // ;& and ;;& at its end
 };
 
 struct Node {
@@ -50,6 +52,7 @@ struct Node {
   int source = 0;             // which text it stands in: 0 is the script itself
   size_t begin = 0, end = 0;  // a command's first word, and behind its last one
   bool negated = false;
+  bool subshell = false;  // list: ( … )
 
   // command: VAR=… before its words, or behind export and the like
   std::vector<Assignment> assignments;
