@@ -65,7 +65,7 @@ TEST_F(HuggingFace, Refusals) {
       << said;
   EXPECT_TRUE(said.find("'Qwen3MoeForCausalLM'") != said.npos) << said;
   EXPECT_EQ(refusal(R"({"architectures": ["DeepseekV2ForCausalLM"], "topk_method": "noaux_tc", )" + sizes_ + "}"),
-            ": 'topk_method' is \"noaux_tc\", accepted are \"greedy\" and \"group_limited_greedy\"");
+            ": 'topk_method' is \"noaux_tc\": the V2 family has 'greedy' and 'group_limited_greedy'");
   EXPECT_TRUE(refusal("[1]").starts_with(": not a JSON object"));
   EXPECT_EQ(refusal("{\n \"a\" 1}"), ":2:6: not JSON: found '1', ':' is expected between a key and its value");
   const std::string v2 = R"({"model_type": "deepseek_v2", )" + sizes_;

@@ -17,8 +17,8 @@ constexpr int64_t kArenaBytesParity = 1 << 25;
 constexpr double kOnlySums = 1e-5;  // the tolerance of bf16 where nothing but sums of fp32 numbers differ
 // Of gradients that are zero but for rounding: what counts as a norm at least, as a share of the norm of all.
 constexpr double kLeastShare = 1e-5, kLeastShareRounded = 2e-2;
-// An fp32 number has 29 bits less than one of fp64. Two roundings may be four times as far apart as two others.
-constexpr double kFp32Grains = 4 * 0x1p29;
+// An fp32 number has 29 bits less than one of fp64. Two roundings may be some times as far apart as two others.
+constexpr double kFp32Grains = 16 * 0x1p29;
 constexpr double kFp64Tolerance = 1e-10;
 
 /// |a − b| ÷ |b|; a norm below `least` counts as that: some gradients are zero but for rounding (queries, when all

@@ -30,7 +30,7 @@ struct Fault {
 /// number, is held to the distance of the gradients themselves: no two vectors' lengths differ by more.
 ///
 /// A draw in fp32 that is beyond its tolerance runs again in fp64. What magnifies roundings there magnifies those
-/// of fp32 likewise: a tensor may be four times as far off as fp64's worst one, which must be within 1e-10,
+/// of fp32 likewise: a tensor may be 16 times as far off as fp64's worst one, which must be within 1e-10,
 /// foretells.
 std::vector<std::string> differences(const Draw& draw, comm::World& world, const Fault& fault = {});
 

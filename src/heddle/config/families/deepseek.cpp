@@ -48,6 +48,9 @@ void rewrite_v3(Json& json, const std::string& place) {
               {"num_mtp_layers", "num_nextn_predict_layers"}});
 }
 
+// Words of V2's topk_method: the best experts, or those of groups that rank by their best.
+constexpr const char *kOfAllGroups = "greedy", *kOfBestGroups = "group_limited_greedy";
+
 // Softmax scores, no bias on the choice, other defaults.
 void rewrite_v2(Json& json, const std::string& place) {
   rewrite_v3(json, place);
@@ -60,17 +63,8 @@ void rewrite_v2(Json& json, const std::string& place) {
     config_error("{}: 'scoring_func' is {}: the V2 family has \"softmax\"", place,
                  formats::shown(json["scoring_func"]));
   }
-  const Json method = or_default("topk_method", "greedy");
   or_default("n_group", 1), or_default("topk_group", 1);
-  if (method == "greedy") {
-    json["n_group"] = json["topk_group"] = 1;
-  } else if (method == "group_limited_greedy") {
-    if (json["n_group"] != 1) json["heddle"].emplace("group_score_top", 1);
-  } else {
-    config_error("{}: 'topk_method' is {}, accepted are \"greedy\" and \"group_limited_greedy\"", place,
-                 formats::shown(method));
-  }
-  json["topk_method"] = "noaux_tc";
+  if (or_default("topk_method", kOfAllGroups) == kOfAllGroups) json["n_group"] = json["topk_group"] = 1;
   // The released code of V2 normalises gates and then does not scale them; Transformers scales and never
   // normalises.
   if (or_default("norm_topk_prob", false) != false) {
@@ -84,7 +78,6 @@ void rewrite_v2(Json& json, const std::string& place) {
   }
   if (!json.contains("n_shared_experts")) json["n_shared_experts"] = 2;
   or_default("first_k_dense_replace", 0);
-  json["heddle"]["topk_bias"] = false;
 }
 
 void adopt_v2(Json& json, const std::string& place, std::vector<std::string>* warnings) {
@@ -262,8 +255,7 @@ Family deepseek_v3() {
       key("n_group", "n_group", 8),
       key("topk_group", "topk_group", 4),
       key("norm_topk_prob", "norm_topk_prob", true, false),
-      {.name = "scoring_func",
-       .ours = "sigmoid_scores",
+      {.name = "scoring_func",  // V3 has sigmoid scores alone: others stand in "heddle" too
        .read = [](const JsonKeys& keys,
                   ModelConfig& c) { c.sigmoid_scores = keys.word("scoring_func", "sigmoid") == "sigmoid"; },
        .write = [](const ModelConfig& c) { return Written(c.sigmoid_scores ? "sigmoid" : "softmax"); }},
@@ -333,7 +325,24 @@ Family deepseek_v2() {
   f.rewrite = rewrite_v2;
   f.adopt = adopt_v2;
   f.complete = count_prediction_layers;
-  f.holds = [](const ModelConfig&) { return false; };
+  for (PublishedKey& each : f.keys) {
+    if (each.name != "topk_method") continue;
+    each.read = [](const JsonKeys&, ModelConfig& c) {
+      c.topk_bias = false;
+      if (c.n_group > 1) c.group_score_top = 1;
+    };
+    each.write = [](const ModelConfig& c) { return Written(c.n_group > 1 ? kOfBestGroups : kOfAllGroups); };
+  }
+  for (Only& each : f.only) {
+    if (each.name != "topk_method") continue;
+    each.accepted = [](const Json& v, const Json&) { return v == kOfAllGroups || v == kOfBestGroups; };
+    each.reason = "the V2 family has 'greedy' and 'group_limited_greedy'";
+  }
+  f.said.insert(f.said.end(), {"sigmoid_scores", "topk_bias", "group_score_top"});
+  f.holds = [](const ModelConfig& c) {
+    return c.is_latent() && !c.sigmoid_scores && !c.softplus_scores && !c.topk_bias && !c.norm_topk_prob &&
+           c.rope_interleave && c.num_nextn_predict_layers == 0 && c.group_score_top == (c.n_group > 1 ? 1 : 2);
+  };
   return f;
 }
 
