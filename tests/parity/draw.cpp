@@ -573,14 +573,7 @@ Draw draw(uint64_t number, int most_ranks, int ranks) {
   draw_further(d, Dice(number, "further layers"));
   draw_latents(c, Dice(number, "latents"), p.update.qk_clip > 0);
   if (c.n_shared_experts == 0) c.shared_expert_average = false;
-  if (p.dtype == Dtype::f32) {
-    // A rounding puts a number on the other side of its limit.
-    c.swiglu_limit = c.experts_limit = c.mlp_limit = c.mlp_limit_last = 0;
-    c.experts_limit_layer = c.mlp_limit_layer = c.mlp_limit_last_layer = 0;
-    c.limited_gates = false;
-    // Each norm multiplies a lone zero row's gradient by the root of 1 ÷ epsilon.
-    if (p.document_end >= 0) c.rms_norm_eps = 1e-2;
-  }
+  if (p.dtype == Dtype::f32) keep_in_fp32(d);
   draw_fp8(d);
   draw_switches(d, dice.of({1, 1, 3}));
   draw_order(dice, d);

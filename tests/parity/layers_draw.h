@@ -93,4 +93,14 @@ inline std::string text_of_layers(const model::ModelConfig& c) {
          (c.shared_expert_average ? ", the mean with shared experts" : "");
 }
 
+/// What a rounding of fp32 turns over, or fp32 has no number for, goes.
+inline void keep_in_fp32(Draw& d) {
+  model::ModelConfig& c = d.model;
+  c.swiglu_limit = c.experts_limit = c.mlp_limit = c.mlp_limit_last = 0;
+  c.experts_limit_layer = c.mlp_limit_layer = c.mlp_limit_last_layer = 0;
+  c.limited_gates = false;
+  // Each norm multiplies a lone zero row's gradient by the root of 1 ÷ epsilon.
+  if (d.plan.document_end >= 0) c.rms_norm_eps = 1e-2;
+}
+
 }  // namespace heddle::parity
