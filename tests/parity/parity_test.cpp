@@ -257,6 +257,24 @@ TEST(Parity, ContextInRunsInBf16) { expect_runs_in_bf16(model::Context::hybrid);
 TEST(Parity, ContextInDoubleRingsInRandomLayouts) { expect_runs_in_random_layouts(model::Context::double_ring); }
 TEST(Parity, ContextInDoubleRingsInBf16) { expect_runs_in_bf16(model::Context::double_ring); }
 
+// Parts of a ring read sinks more than once, and their gradient is made once: on ranks with two copies of the
+// stages.
+TEST(Parity, SinksOfRingsInTwoCopies) {
+  for (uint64_t number = 110'000, found = 0; found < 3; ++number) {
+    Draw d = draw(number, 8);
+    if (!d.model.attention_sinks || d.plan.mesh.cp == 1 || d.plan.mesh.pp != 2) continue;
+    d.plan.parallel.schedule = "dual_pipe";
+    d.plan.parallel.context = model::Context::ring;
+    try {
+      plan::check(d.model, d.plan);
+    } catch (const ConfigError&) {
+      continue;
+    }
+    ++found;
+    expect_one_rank(d);
+  }
+}
+
 // States that go from piece to piece of a sequence, where documents begin anew.
 TEST(Parity, RecurrencesInPiecesOfDocuments) {
   const auto takes = [](const Draw& d) {

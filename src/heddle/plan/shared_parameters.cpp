@@ -25,7 +25,8 @@ std::string order_of_uses(const std::string& name, const std::vector<model::Rank
     const ir::Uses of_text(listing);
     for (const int reader : of_text.readers(listing.find(name))) {
       const ir::Op& op = of_text.op(reader);
-      if (op.def->made_again) continue;  // what reads its result has the sum that its gradient is added to
+      if (op.def->made_again) continue;      // what reads its result has the sum that its gradient is added to
+      if (!op.def->differentiate) continue;  // parts of a ring leave the gradient of sinks to its end
       uses.emplace_back(op.layer, op.part == "head", static_cast<int>(copy));
     }
   }
