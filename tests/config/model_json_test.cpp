@@ -70,7 +70,7 @@ TEST_F(HuggingFace, Refusals) {
   EXPECT_EQ(refusal("{\n \"a\" 1}"), ":2:6: not JSON: found '1', ':' is expected between a key and its value");
   const std::string v2 = R"({"model_type": "deepseek_v2", )" + sizes_;
   EXPECT_NE(refusal(v2 + R"(, "norm_topk_prob": true})").find("'norm_topk_prob' is true"), std::string::npos);
-  EXPECT_NE(refusal(v2 + R"(, "scoring_func": "sigmoid"})").find("has \"softmax\""), std::string::npos);
+  EXPECT_NE(refusal(v2 + R"(, "scoring_func": "sigmoid"})").find("has 'softmax'"), std::string::npos);
   EXPECT_NE(refusal(v2 + R"(, "rope_interleave": false})").find("rotates neighbours"), std::string::npos);
   const std::string v3 = R"({"model_type": "deepseek_v3", "n_group": 1, "topk_group": 1, )" + sizes_;
   EXPECT_NE(refusal(v3 + R"(, "scoring_func": "softmax"})").find("has \"sigmoid\""), std::string::npos);

@@ -626,6 +626,7 @@ Draw draw_bf16(uint64_t number, int most_ranks, Rounding rounding, int ranks) {
       !dice.one_in(3)) {  // depths, and cuts among them
     const bool none = d.model.has_streams() && d.model.norm != model::Norm::rms;
     d.model.num_nextn_predict_layers = none ? 0 : d.model.recurs() ? 1 : dice.of({1, 1, 2});
+    if (d.model.first_k_dense_replace >= d.model.num_hidden_layers) d.model.num_hash_layers = 0;
     if (d.model.has_kind(model::LayerKind::window) && d.model.nextn_blocks.empty()) d.model.nextn_blocks = "WE";
     d.model.positions = model::Positions::rotary;
     d.model.qk_rope_head_dim = model::ModelConfig(test::divisible_model()).qk_rope_head_dim;

@@ -59,10 +59,7 @@ void rewrite_v2(Json& json, const std::string& place) {
     if (value.is_null()) value = standard;
     return value;
   };
-  if (or_default("scoring_func", "softmax") != "softmax") {
-    config_error("{}: 'scoring_func' is {}: the V2 family has \"softmax\"", place,
-                 formats::shown(json["scoring_func"]));
-  }
+  or_default("scoring_func", "softmax");
   or_default("n_group", 1), or_default("topk_group", 1);
   if (or_default("topk_method", kOfAllGroups) == kOfAllGroups) json["n_group"] = json["topk_group"] = 1;
   // The released code of V2 normalises gates and then does not scale them; Transformers scales and never
@@ -334,6 +331,7 @@ Family deepseek_v2() {
     each.write = [](const ModelConfig& c) { return Written(c.n_group > 1 ? kOfBestGroups : kOfAllGroups); };
   }
   for (Only& each : f.only) {
+    if (each.name == "scoring_func") each = is("scoring_func", "softmax", "the V2 family has 'softmax'");
     if (each.name != "topk_method") continue;
     each.accepted = [](const Json& v, const Json&) { return v == kOfAllGroups || v == kOfBestGroups; };
     each.reason = "the V2 family has 'greedy' and 'group_limited_greedy'";
