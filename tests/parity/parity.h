@@ -31,7 +31,7 @@ struct Fault {
 ///
 /// A draw in fp32 that is beyond its tolerance runs again in fp64. What magnifies roundings there magnifies those
 /// of fp32 likewise: a tensor may be 16 times as far off as fp64's worst one, which must be within 1e-10,
-/// foretells.
+/// predicts.
 std::vector<std::string> differences(const Draw& draw, comm::World& world, const Fault& fault = {});
 
 /// Rank 0 gets the sum over all ranks, the others zeros.

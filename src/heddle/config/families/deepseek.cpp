@@ -322,6 +322,8 @@ Family deepseek_v2() {
   f.rewrite = rewrite_v2;
   f.adopt = adopt_v2;
   f.complete = count_prediction_layers;
+  f.further = nullptr;
+  f.repeats = nullptr;
   for (PublishedKey& each : f.keys) {
     if (each.name != "topk_method") continue;
     each.read = [](const JsonKeys&, ModelConfig& c) {
