@@ -15,7 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src"
 MEAN_HEADERS = 28  # of the project, that a source file reads
 # header -> the most source files that may read it
-REACH = {"nlohmann/json.hpp": 176, "toml++/toml.h": 6, "regex": 0, "iostream": 2, "hwy/highway.h": 40, "mpi.h": 12,
+REACH = {"nlohmann/json.hpp": 178, "toml++/toml.h": 6, "regex": 0, "iostream": 2, "hwy/highway.h": 40, "mpi.h": 12,
          "heddle/plan/choices.h": 240, "heddle/passes/update/update.h": 8, "heddle/passes/adapters.h": 8,
          "heddle/runtime/executor.h": 110, "heddle/train/trainer.h": 95, "heddle/session/training_run.h": 12,
          "heddle/search/search.h": 16}
