@@ -35,4 +35,14 @@ bool is_of_pictures(std::string_view name, const HasTensor&) {
   return std::any_of(kParts.begin(), kParts.end(), [&](std::string_view part) { return name.starts_with(part); });
 }
 
+Family beside_pictures(Family text, const char* architecture, const char* model_type) {
+  text.architecture = architecture;
+  text.model_type = model_type;
+  text.rewrite = take_text_config;
+  text.passed_over = is_of_pictures;
+  text.holds = [](const model::ModelConfig&) { return false; };
+  text.presets.clear();
+  return text;
+}
+
 }  // namespace heddle::config

@@ -17,5 +17,8 @@ std::string spelt_beside_pictures(std::string name);
 std::string spelt_ahead_of_model(std::string name);
 /// True for tensors of a model of pictures, and of what joins it to the text model, by either kind of names.
 bool is_of_pictures(std::string_view name, const HasTensor& has);
+/// A text model's family for folders that hold a model of pictures too, with "text_config" and the parts of
+/// is_of_pictures(). It is written as the text model.
+Family beside_pictures(Family text, const char* architecture, const char* model_type);
 
 }  // namespace heddle::config

@@ -324,14 +324,14 @@ Family deepseek_v2() {
   f.complete = count_prediction_layers;
   f.further = nullptr;
   f.repeats = nullptr;
-  for (PublishedKey& each : f.keys) {
-    if (each.name != "topk_method") continue;
-    each.read = [](const JsonKeys&, ModelConfig& c) {
-      c.topk_bias = false;
-      if (c.n_group > 1) c.group_score_top = 1;
-    };
-    each.write = [](const ModelConfig& c) { return Written(c.n_group > 1 ? kOfBestGroups : kOfAllGroups); };
-  }
+  replace_keys(
+      f, {{.name = "topk_method",
+           .read =
+               [](const JsonKeys&, ModelConfig& c) {
+                 c.topk_bias = false;
+                 if (c.n_group > 1) c.group_score_top = 1;
+               },
+           .write = [](const ModelConfig& c) { return Written(c.n_group > 1 ? kOfBestGroups : kOfAllGroups); }}});
   for (Only& each : f.only) {
     if (each.name == "scoring_func") each = is("scoring_func", "softmax", "the V2 family has 'softmax'");
     if (each.name != "topk_method") continue;

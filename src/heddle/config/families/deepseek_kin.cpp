@@ -247,15 +247,11 @@ Family axk1() {
 }
 
 Family kimi_k25() {
-  Family f = kimi_k2();
-  f.architecture = "KimiK25ForConditionalGeneration";
+  Family f = beside_pictures(kimi_k2(), "KimiK25ForConditionalGeneration", "kimi_k25");
   f.also_architecture = "Kimi_K25ForConditionalGeneration";
-  f.model_type = "kimi_k25";
   f.rewrite = rewrite_kimi_k25;
   f.spelt = spelt_ahead_of_model;
   f.also_spelt = spelt_in_blocks;
-  f.passed_over = is_of_pictures;
-  f.presets.clear();
   return f;
 }
 

@@ -371,15 +371,11 @@ Family dots3_note_text() {
 
 // Folders as released hold the text model's keys at the root, those of Transformers in text_config.
 Family dots3_note() {
-  Family f = dots3_note_text();
-  f.architecture = "Dots3NoteForConditionalGeneration";
+  Family f = beside_pictures(dots3_note_text(), "Dots3NoteForConditionalGeneration", "dots3_note");
   f.also_architecture = "Dots3NoteForCausalLM";
-  f.model_type = "dots3_note";
   f.rewrite = rewrite_dots3_folder;
   f.also_spelt = spelt_beside_pictures;
   f.passed_over = is_beside_dots3;
-  f.holds = [](const ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 

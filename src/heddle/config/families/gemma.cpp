@@ -225,18 +225,12 @@ Family gemma3() {
   return f;
 }
 
-// It is written as the text model.
 Family gemma3_beside_pictures() {
-  Family f = gemma3();
-  f.architecture = "Gemma3ForConditionalGeneration";
-  f.model_type = "gemma3";
+  Family f = beside_pictures(gemma3(), "Gemma3ForConditionalGeneration", "gemma3");
   drop_keys(f, {"final_logit_softcapping"});  // Transformers caps no logits here
   f.rewrite = take_text_gemma3;
   f.spelt = spelt_ahead_of_model;
   f.also_spelt = spelt_beside_pictures;
-  f.passed_over = is_of_pictures;
-  f.holds = [](const ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 

@@ -403,15 +403,12 @@ Family gemma4_unified_text() {
 namespace {
 
 // Folders as released hold what takes pictures, and some sounds, too. They are written as text models.
-Family released_gemma4(Family f, const char* architecture, const char* type) {
-  f.architecture = architecture;
-  f.model_type = type;
+Family released_gemma4(Family text, const char* architecture, const char* type) {
+  Family f = beside_pictures(std::move(text), architecture, type);
   f.rewrite = take_text_gemma4;
   f.spelt = spelt_beside_pictures_gemma4;
   f.stacked = stacked_beside_pictures_gemma4;
   f.passed_over = is_beside_gemma4;
-  f.holds = [](const ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 

@@ -209,17 +209,12 @@ Family hy_v4() {
 // Folders that hold a model of pictures too. The text model is a larger one, and is written as the family without
 // pictures.
 Family hy_v4_beside_pictures() {
-  Family f = hy_v4_like(hy4());
-  f.architecture = "HYV4VLForConditionalGeneration";
-  f.model_type = "hy_v4_vl";
-  f.rewrite = take_text_config;
+  Family f = beside_pictures(hy_v4_like(hy4()), "HYV4VLForConditionalGeneration", "hy_v4_vl");
   f.spelt = spelt_hy_v4_vl;
   f.also_spelt = [](std::string name) { return spelt_beside_pictures(std::move(name)); };
   f.passed_over = [](std::string_view name, const HasTensor&) {
     return name.starts_with("vit.") || name.starts_with("model.vision_tower.");
   };
-  f.holds = [](const ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 

@@ -212,9 +212,7 @@ std::optional<ReleasedPlace> stacked_llama4_beside_pictures(const std::string& n
 }  // namespace
 
 Family llama4_beside_pictures() {
-  Family f = llama4_text();
-  f.architecture = "Llama4ForConditionalGeneration";
-  f.model_type = "llama4";
+  Family f = beside_pictures(llama4_text(), "Llama4ForConditionalGeneration", "llama4");
   f.also_architecture = "Llama4ForCausalLM";
   f.rewrite = [](Json& root, const std::string& place) {
     take_text_config(root, place);
@@ -226,8 +224,6 @@ Family llama4_beside_pictures() {
   f.passed_over = [](std::string_view name, const HasTensor&) {
     return name.starts_with("vision_model.") || name.starts_with("multi_modal_projector.");
   };
-  f.holds = [](const ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 

@@ -273,15 +273,11 @@ Family minimax_m3() {
 
 // The released folders.
 Family minimax_m3_beside_pictures() {
-  Family f = minimax_m3();
-  f.architecture = "MiniMaxM3SparseForConditionalGeneration";
-  f.model_type = "minimax_m3_vl";
+  Family f = beside_pictures(minimax_m3(), "MiniMaxM3SparseForConditionalGeneration", "minimax_m3_vl");
   f.rewrite = rewrite_m3_beside_pictures;
   f.spelt = spelt_m3_beside_pictures;
   f.stacked = nullptr;
   f.passed_over = passed_over_m3;
-  f.holds = [](const ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 

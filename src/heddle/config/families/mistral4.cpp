@@ -148,17 +148,12 @@ std::optional<ReleasedPlace> stacked_mistral4_ahead(const std::string& name, con
   return place;
 }
 
-// The family whose folders hold a model of pictures too. It is written as the text model.
-Family beside_pictures_mistral(Family f, void (*rewrite)(Json&, const std::string&)) {
-  f.text_type = f.model_type;
-  f.architecture = "Mistral3ForConditionalGeneration";
-  f.model_type = "mistral3";
+Family beside_pictures_mistral(Family text, void (*rewrite)(Json&, const std::string&)) {
+  text.text_type = text.model_type;
+  Family f = beside_pictures(std::move(text), "Mistral3ForConditionalGeneration", "mistral3");
   f.rewrite = rewrite;
   f.spelt = spelt_ahead_of_model;
   f.also_spelt = spelt_beside_pictures;
-  f.passed_over = is_of_pictures;
-  f.holds = [](const ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 

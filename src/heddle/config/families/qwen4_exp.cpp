@@ -235,9 +235,7 @@ Family qwen4_exp() {
 }
 
 Family qwen4_exp_beside_pictures() {
-  Family f = qwen4_exp();
-  f.architecture = "Qwen4ExpForConditionalGeneration";
-  f.model_type = "qwen4_exp";
+  Family f = beside_pictures(qwen4_exp(), "Qwen4ExpForConditionalGeneration", "qwen4_exp");
   f.rewrite = [](Json& root, const std::string& place) {
     take_text_config(root, place);
     qwen4_exp().rewrite(root, place);
@@ -246,7 +244,6 @@ Family qwen4_exp_beside_pictures() {
     return name.starts_with("model.visual.") || passed_over_qwen4(name, has);
   };
   f.spelt = qwen3_5_moe_beside_pictures().spelt;
-  f.holds = [](const ModelConfig&) { return false; };
   return f;
 }
 

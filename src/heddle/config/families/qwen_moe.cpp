@@ -264,15 +264,10 @@ void add_keys_of_3_5(Family& f) {
   f.read_besides.insert(f.read_besides.end(), {"mamba_ssm_dtype", "full_attention_interval"});
 }
 
-// The family whose folders hold a model of pictures too. It is written as the text model.
-Family beside_pictures(Family f, const char* architecture, const char* model_type) {
-  f.architecture = architecture;
-  f.model_type = model_type;
-  f.rewrite = take_text_config;
+Family beside_pictures_qwen3_5(Family text, const char* architecture, const char* model_type) {
+  Family f = beside_pictures(std::move(text), architecture, model_type);
   f.spelt = spelt_next_beside_pictures;
   f.passed_over = [](std::string_view name, const HasTensor&) { return name.starts_with("model.visual."); };
-  f.holds = [](const ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 
@@ -333,11 +328,11 @@ Family qwen3_5_moe() {
 }
 
 Family qwen3_5_beside_pictures() {
-  return beside_pictures(qwen3_5(), "Qwen3_5ForConditionalGeneration", "qwen3_5");
+  return beside_pictures_qwen3_5(qwen3_5(), "Qwen3_5ForConditionalGeneration", "qwen3_5");
 }
 
 Family qwen3_5_moe_beside_pictures() {
-  Family f = beside_pictures(qwen3_5_moe(), "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe");
+  Family f = beside_pictures_qwen3_5(qwen3_5_moe(), "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe");
   f.stacked = stacked_beside_pictures;
   return f;
 }

@@ -40,16 +40,12 @@ std::optional<ReleasedPlace> stacked_qwen_vl(const std::string& name, const std:
   return place;
 }
 
-// The family whose folders hold a model of pictures too. It is written as the text model.
-Family beside_pictures_qwen(Family f, const char* architecture, const char* model_type, double theta) {
-  f.architecture = architecture;
-  f.model_type = model_type;
+Family beside_pictures_qwen(Family text, const char* architecture, const char* model_type, double theta) {
+  Family f = beside_pictures(std::move(text), architecture, model_type);
   f.base.rope_theta = theta;
   f.rewrite = take_text_qwen_vl;
   f.spelt = spelt_beside_pictures;
   f.passed_over = is_of_pictures_qwen;
-  f.holds = [](const model::ModelConfig&) { return false; };
-  f.presets.clear();
   return f;
 }
 
